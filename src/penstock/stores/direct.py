@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial, wraps
 from itertools import chain, islice
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, TypeVar, cast
 
 from penstock.engine.contracts.exchange import Exchange, Response, Work
 from penstock.errors import Damaged, Unusable
@@ -12,6 +13,7 @@ from penstock.values import ObjectMeta, Page
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _PAGE = 1000  # keys, as on S3
 
@@ -27,8 +29,18 @@ def direct(run: Callable[[], T], *, blocks: bool = True) -> Exchange[T]:
     return Exchange(Work(run, blocks), parse)
 
 
-def call_versioned(run: Callable[[], tuple[T, str]]) -> Exchange[T]:
-    """Wrap a call like ``direct``; it returns the result of a read and the version of the object."""
+def blocking(verb: Callable[P, T]) -> Callable[P, Exchange[T]]:
+    """Make a driver's verb of a method that blocks and returns the result: the transport's threads run it."""
+
+    @wraps(verb)
+    def begin(*args: P.args, **options: P.kwargs) -> Exchange[T]:
+        return direct(partial(verb, *args, **options))
+
+    return begin
+
+
+def reading(verb: Callable[P, tuple[T, str]]) -> Callable[P, Exchange[T]]:
+    """Make a verb as ``blocking`` does, of a method that returns the result of a read and the object's version."""
 
     def parse(response: Response) -> T:
         if response.fault is not None:
@@ -36,7 +48,11 @@ def call_versioned(run: Callable[[], tuple[T, str]]) -> Exchange[T]:
         found, response.version = cast("tuple[T, str]", response.body)
         return found
 
-    return Exchange(Work(run), parse)
+    @wraps(verb)
+    def begin(*args: P.args, **options: P.kwargs) -> Exchange[T]:
+        return Exchange(Work(partial(verb, *args, **options)), parse)
+
+    return begin
 
 
 def too_large(most_bytes: int, url: str) -> Unusable:
@@ -62,17 +78,23 @@ def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: 
     return page_from(group_prefixes(metas, prefix, after, delimiter))[0]
 
 
+def split_items(items: Iterable[ObjectMeta | str], token: str = "") -> Page:
+    """Return a page of objects and common prefixes."""
+    listed = [*items]
+    metas = tuple([each for each in listed if isinstance(each, ObjectMeta)])
+    return Page(metas, tuple([each for each in listed if isinstance(each, str)]), token)
+
+
+def item_bytes(item: ObjectMeta | str) -> bytes:
+    return key_bytes(item if isinstance(item, str) else item.key)
+
+
 def page_from(items: Iterator[ObjectMeta | str]) -> tuple[Page, Iterator[ObjectMeta | str]]:
     """Return one page of the items of ``group_prefixes``, and an iterator over the items for later pages."""
     found = list(islice(items, _PAGE + 1))
     shown, more = found[:_PAGE], found[_PAGE:]
     final = shown[-1] if more else ""
-    page = Page(
-        tuple(item for item in shown if isinstance(item, ObjectMeta)),
-        tuple(item for item in shown if isinstance(item, str)),
-        final if isinstance(final, str) else final.key,
-    )
-    return page, chain(more, items)
+    return split_items(shown, final if isinstance(final, str) else final.key), chain(more, items)
 
 
 def group_prefixes(metas: Iterable[ObjectMeta], prefix: str, after: str, delimiter: str) -> Iterator[ObjectMeta | str]:

@@ -1,7 +1,4 @@
-"""fsspec filesystem as a store: each verb makes one or a few blocking calls.
-
-Pool of filesystem instances: each serves one call at a time, unless it is asynchronous; none survives a fork.
-"""
+"""fsspec filesystem as a store: each verb makes one or a few blocking calls, on an instance of a pool."""
 
 from __future__ import annotations
 
@@ -38,9 +35,10 @@ from penstock.errors import (
     Unsupported,
     Unusable,
 )
-from penstock.stores.direct import call_versioned, direct, key_bytes, too_large, untold
+from penstock.stores.direct import blocking, direct, key_bytes, reading, split_items, too_large, untold
 from penstock.stores.http.headers import parse_date
 from penstock.stores.local import aside as asides
+from penstock.stores.local.driver import write_all
 from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Upload, Uploads
 
 if TYPE_CHECKING:
@@ -88,17 +86,14 @@ class FsspecDriver:
     def prepare(self) -> None:
         """Do nothing: filesystems connect on the transport's threads."""
 
-    def head(self, key: str) -> Exchange[ObjectMeta]:
+    @blocking
+    def head(self, key: str) -> ObjectMeta:
         """Describe one file; a directory raises ``NotFound``."""
-
-        def run() -> ObjectMeta:
-            with self._using("look up", key) as (fs, path):
-                found = self._look(fs, path, key)
-                if found.size == UNKNOWN_SIZE:
-                    raise Unsupported("the filesystem does not say how long this is, so it can only be read whole")
-                return found
-
-        return direct(run)
+        with self._using("look up", key) as (fs, path):
+            found = self._look(fs, path, key)
+            if found.size == UNKNOWN_SIZE:
+                raise Unsupported("the filesystem does not say how long this is, so it can only be read whole")
+            return found
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         """List everything on one page, in UTF-8 byte order; all results of fsspec are in memory at once."""
@@ -114,26 +109,23 @@ class FsspecDriver:
 
         return direct(run)
 
-    def read(self, span: Span, target: Buffer) -> Exchange[int]:
+    @blocking
+    def read(self, span: Span, target: Buffer) -> int:
         """Read one span into the target, then check that the file still has the requested version."""
         key, start, stop = span.key, span.start, span.start + target.size
-
-        def run() -> int:
-            with self._using("read", key) as (fs, path):
-                if not target.size:
-                    self._check_empty(self._look(fs, path, key), span)
-                    return 0
-                data = fs.cat_file(path) if span.whole else self._cut(fs, path, start, stop)
-                if span.whole and len(data) != target.size:
-                    raise Changed(f"the file has {len(data)} bytes and was listed with {target.size}")
-                if span.etag:
-                    self._pinned(fs, path, span.etag)
-                if len(data) < target.size:
-                    raise Truncated("the file ends before the range does")
-                target.fill(data)
-                return len(data)
-
-        return direct(run)
+        with self._using("read", key) as (fs, path):
+            if not target.size:
+                self._check_empty(self._look(fs, path, key), span)
+                return 0
+            data = fs.cat_file(path) if span.whole else self._cut(fs, path, start, stop)
+            if span.whole and len(data) != target.size:
+                raise Changed(f"the file has {len(data)} bytes and was listed with {target.size}")
+            if span.etag:
+                self._pinned(fs, path, span.etag)
+            if len(data) < target.size:
+                raise Truncated("the file ends before the range does")
+            target.fill(data)
+            return len(data)
 
     def _cut(self, fs: Any, path: str, start: int, stop: int) -> bytes:  # noqa: ANN401  fsspec has no types
         try:
@@ -155,108 +147,89 @@ class FsspecDriver:
         if span.etag and span.etag != found.etag:
             raise Changed(_LATER)
 
+    @reading
     def get(
         self,
         key: str,
         etag: str,
         most_bytes: int = UNKNOWN_BYTES,
         buffer: Buffer | None = None,  # noqa: ARG002  the size is looked up first
-    ) -> Exchange[bytes | Beginning]:
-        def run() -> tuple[bytes, str]:
-            with self._using("read", key) as (fs, path):
-                before = self._look(fs, path, key)
-                if etag and etag != before.etag:
-                    raise Changed(_LATER)
-                if before.size > most_bytes:
-                    raise too_large(most_bytes, self.url(key))
-                bound = min(most_bytes, self.abilities.untold_bytes)
-                data = fs.cat_file(path) if before.size != UNKNOWN_SIZE else _read_at_most(fs, path, bound)
-                if before.size not in (UNKNOWN_SIZE, len(data)):
-                    raise Transient(f"the file had {before.size} bytes, and {len(data)} were read")
-                if before.size == UNKNOWN_SIZE and len(data) > bound:
-                    raise untold(bound, self.url(key))
-                self._pinned(fs, path, before.etag)
-                return data, before.etag
+    ) -> tuple[bytes | Beginning, str]:
+        with self._using("read", key) as (fs, path):
+            before = self._look(fs, path, key)
+            if etag and etag != before.etag:
+                raise Changed(_LATER)
+            if before.size > most_bytes:
+                raise too_large(most_bytes, self.url(key))
+            bound = min(most_bytes, self.abilities.untold_bytes)
+            data = fs.cat_file(path) if before.size != UNKNOWN_SIZE else _read_at_most(fs, path, bound)
+            if before.size not in (UNKNOWN_SIZE, len(data)):
+                raise Transient(f"the file had {before.size} bytes, and {len(data)} were read")
+            if before.size == UNKNOWN_SIZE and len(data) > bound:
+                raise untold(bound, self.url(key))
+            self._pinned(fs, path, before.etag)
+            return data, before.etag
 
-        return call_versioned(run)
-
-    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
+    @blocking
+    def put(self, key: str, body: Payload, attributes: Attributes) -> str:
         """Write one file. Content type and metadata are dropped: fsspec has no common interface for them."""
         del attributes  # conditions too: see abilities
+        with self._writing(key) as (fs, path, aside):
+            fs.pipe_file(aside, bytes(body.data))
+            return self._publish(fs, aside, path)
 
-        def run() -> str:
-            with self._writing(key) as (fs, path, aside):
-                fs.pipe_file(aside, bytes(body.data))
-                return self._publish(fs, aside, path)
-
-        return direct(run)
-
-    def delete(self, key: str) -> Exchange[None]:
+    @blocking
+    def delete(self, key: str) -> None:
         """Delete one file; a missing file is not an error, and directories stay."""
+        with self._using("delete", key) as (fs, path), suppress(FileNotFoundError), irrevocable():
+            fs.rm_file(path)
 
-        def run() -> None:
-            with self._using("delete", key) as (fs, path), suppress(FileNotFoundError), irrevocable():
-                fs.rm_file(path)
+    @blocking
+    def copy(self, source: str, key: str, etag: str = "") -> str:
+        with self._using("copy", source) as (fs, path):
+            if etag != (found := self._look(fs, path, source).etag) and etag:
+                raise Changed(_LATER)
+        with self._writing(key) as (fs, target, aside):
+            fs.cp_file(path, aside)
+            with self._located("copy", source):
+                self._pinned(fs, path, found)
+            return self._publish(fs, aside, target)
 
-        return direct(run)
-
-    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
-        def run() -> str:
-            with self._using("copy", source) as (fs, path):
-                if etag != (found := self._look(fs, path, source).etag) and etag:
-                    raise Changed(_LATER)
-            with self._writing(key) as (fs, target, aside):
-                fs.cp_file(path, aside)
-                with self._located("copy", source):
-                    self._pinned(fs, path, found)
-                return self._publish(fs, aside, target)
-
-        return direct(run)
-
-    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
+    @blocking
+    def create(self, key: str, attributes: Attributes) -> str:
         """Begin a temporary file on this machine; its path is the upload's id."""
         del attributes  # see put
+        with self._located("begin an upload to", key):
+            self._path("", key)
+            return self._spool.begin(key)
 
-        def run() -> str:
-            with self._located("begin an upload to", key):
-                self._path("", key)
-                return self._spool.begin(key)
+    @blocking
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> str:
+        with self._located("write a part of", key):
+            self._spool.write(upload, body.data, part.offset)
+        return str(part.number)
 
-        return direct(run)
-
-    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        def run() -> str:
-            with self._located("write a part of", key):
-                self._spool.write(upload, body.data, part.offset)
-            return str(part.number)
-
-        return direct(run)
-
+    @blocking
     def complete(
         self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
-    ) -> Exchange[str]:
+    ) -> str:
         del etags, create_only, replaces  # see abilities
+        with self._writing(key) as (fs, path, aside):
+            fs.put_file(self._spool.path(upload), aside)
+            version = self._publish(fs, aside, path)
+            self._spool.end(upload)
+            return version
 
-        def run() -> str:
-            with self._writing(key) as (fs, path, aside):
-                fs.put_file(self._spool.path(upload), aside)
-                version = self._publish(fs, aside, path)
-                self._spool.end(upload)
-                return version
+    @blocking
+    def abort(self, key: str, upload: str) -> None:
+        with self._located("abort an upload to", key):
+            self._spool.end(upload)
 
-        return direct(run)
-
-    def abort(self, key: str, upload: str) -> Exchange[None]:
-        def run() -> None:
-            with self._located("abort an upload to", key):
-                self._spool.end(upload)
-
-        return direct(run)
-
-    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+    @blocking
+    def uploads(self, prefix: str, *, token: str = "") -> Uploads:
         """List the uploads of this process, on one page."""
         del token
-        return direct(lambda: Uploads(tuple(each for each in self._spool if each.key.startswith(prefix))))
+        return Uploads(tuple(each for each in self._spool if each.key.startswith(prefix)))
 
     def _look(self, fs: Any, path: str, key: str) -> ObjectMeta:  # noqa: ANN401  fsspec has no types
         fs.invalidate_cache(path)  # cached listings may be stale
@@ -270,7 +243,6 @@ class FsspecDriver:
             raise Changed(_LATER)
 
     def _publish(self, fs: Any, aside: str, path: str) -> str:  # noqa: ANN401  likewise
-        """Rename the temporary file to its final path; return the file's version."""
         if aside != path:
             if fs.isdir(path):
                 raise Unusable("this is a directory, and files are written")
@@ -382,11 +354,7 @@ def _page(found: Iterable[ObjectMeta | str], prefix: str, after: str) -> Page:
     bound = key_bytes(after)
     keyed = {each if isinstance(each, str) else each.key: each for each in found}
     names = sorted((key for key in keyed if key.startswith(prefix) and key_bytes(key) > bound), key=key_bytes)
-    items = [keyed[name] for name in names]
-    return Page(
-        tuple([each for each in items if isinstance(each, ObjectMeta)]),
-        tuple([each for each in items if isinstance(each, str)]),
-    )
+    return split_items(keyed[name] for name in names)
 
 
 def _rename(fs: Any, aside: str, path: str) -> None:  # noqa: ANN401  likewise
@@ -458,10 +426,8 @@ class Spool:
         return path
 
     def write(self, upload: str, data: bytes | bytearray | memoryview, offset: int) -> None:
-        view, done = memoryview(data).cast("B"), 0
         with open(self.path(upload), "r+b", buffering=0) as file:  # noqa: PTH123  by its descriptor
-            while done < len(view):
-                done += os.pwrite(file.fileno(), view[done:], offset + done)
+            write_all(file.fileno(), data, offset)
 
     def path(self, upload: str) -> str:
         """Return the file of an upload; raise ``NotFound`` for an upload that was completed or aborted."""
@@ -470,7 +436,6 @@ class Spool:
         return upload
 
     def end(self, upload: str) -> None:
-        """Remove an upload; a missing one is not an error."""
         if self._uploads.pop(upload, None) is not None:
             with suppress(FileNotFoundError):
                 os.unlink(upload)  # noqa: PTH108  see write
@@ -505,10 +470,7 @@ _NAMED: Mapping[str, type[PenstockError]] = {
 
 
 def translate_error(error: Exception, action: str, url: str, secrets: Iterable[str] = ()) -> PenstockError:
-    """Return an error of ``action`` (a verb) as a Penstock error, with its cause.
-
-    A cause whose text holds one of the ``secrets`` is left out, since a traceback would show it.
-    """
+    """Return an error of ``action`` as a Penstock error; a cause that holds one of the ``secrets`` is left out."""
     if isinstance(error, PenstockError):
         error.url = error.url or url
         return error

@@ -36,7 +36,6 @@ class FsspecOptions(StoreOptions):
     storage_options: Mapping[str, object] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise ``ConfigError`` for ``storage_options`` that cannot be arguments."""
         options: object = self.storage_options
         if options is None:
             return

@@ -1,7 +1,4 @@
-"""Atomic writes: a temporary file beside the target, then a rename, durable after a power failure.
-
-Opening of regular files only: a FIFO would block, a device may never end, and opening one may have effects.
-"""
+"""Atomic writes by a temporary file and a rename, durable after a power failure; opening of regular files only."""
 
 from __future__ import annotations
 
@@ -59,10 +56,7 @@ def begin(path: str, name: str = "") -> tuple[str, int, os.stat_result | None]:
 
 
 def hold(descriptor: int) -> int | None:
-    """Lock a temporary file, so that others see that its writer is alive; return the descriptor, to be released.
-
-    If descriptors are scarce, close it and return None: then only the file's age shows whether it is in use.
-    """
+    """Lock a temporary file, so that others see that its writer is alive; if descriptors are scarce, close it: None."""
     if descriptor >= most_kept():
         os.close(descriptor)
         return None
@@ -96,10 +90,7 @@ def most_kept() -> int:
 
 
 def settle(file: FileIO, path: str) -> os.stat_result:
-    """Sync and close the temporary file; return its status after that.
-
-    It gets the mode of the file at ``path`` that it will replace and, if this process may set them, owner and group.
-    """
+    """Sync and close the temporary file, with mode and owner of the file that it will replace; return its status."""
     with file:
         descriptor = file.fileno()
         old = _there(path)

@@ -28,7 +28,7 @@ from penstock.errors import (
     Truncated,
     Unusable,
 )
-from penstock.stores.direct import call_versioned, direct, group_prefixes, key_bytes, page_from, too_large
+from penstock.stores.direct import blocking, group_prefixes, key_bytes, page_from, reading, too_large
 from penstock.stores.local import aside as asides
 from penstock.stores.local.aside import begin, flush, inherit, is_aside, most_kept, names
 from penstock.stores.store import Opening, Store
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.driver import Attributes, Beginning, Driver, Payload, UploadPart
-    from penstock.engine.contracts.exchange import Exchange, Transport
+    from penstock.engine.contracts.exchange import Transport
     from penstock.values import Page
 
     Items = Iterator[ObjectMeta | str]
@@ -67,200 +67,164 @@ class LocalDriver:
     def prepare(self) -> None:
         """Do nothing: nothing blocks here."""
 
-    def head(self, key: str) -> Exchange[ObjectMeta]:
+    @blocking
+    def head(self, key: str) -> ObjectMeta:
         """Describe one file, with a content type by its name; a directory raises ``NotFound``."""
+        with self._errors(key):
+            found = asides.describe(self._allowed(key))
+            return replace(_meta(key, found), content_type=content_type_of(key))
 
-        def run() -> ObjectMeta:
-            with self._errors(key):
-                found = asides.describe(self._allowed(key))
-                return replace(_meta(key, found), content_type=content_type_of(key))
-
-        return direct(run)
-
-    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
+    @blocking
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
         """List one page of files whose path begins with ``prefix``, in UTF-8 byte order; includes links to files."""
+        with self._errors(prefix):
+            items = self._walks.left(prefix, delimiter, token)
+            if items is None:
+                after = token or start_after
+                found = (_meta(*each) for each in walk(self._root, prefix, after))
+                items = group_prefixes(found, prefix, after, delimiter)
+            page, left = page_from(items)
+            # Many listings only ask for the first page: do not keep those.
+            if token:
+                self._walks.keep(prefix, delimiter, page.token, left)
+            return page
 
-        def run() -> Page:
-            with self._errors(prefix):
-                items = self._walks.left(prefix, delimiter, token)
-                if items is None:
-                    after = token or start_after
-                    found = (_meta(*each) for each in walk(self._root, prefix, after))
-                    items = group_prefixes(found, prefix, after, delimiter)
-                page, left = page_from(items)
-                # Many listings only ask for the first page: do not keep those.
-                if token:
-                    self._walks.keep(prefix, delimiter, page.token, left)
-                return page
+    @reading
+    def read(self, span: Span, target: Buffer) -> tuple[int, str]:
+        key, etag = span.key, span.etag
+        with self._errors(key):
+            descriptor, found = asides.open_regular(self._allowed(key), listed=bool(etag))
+            try:
+                self._check(found, key, etag)
+                if span.whole and found.st_size != target.size:
+                    message = f"the file has {found.st_size} bytes and was listed with {target.size}"
+                    raise Changed(message, url=self.url(key))
+                self._fill(descriptor, key, target.view(), span.start)
+                self._check(after := os.fstat(descriptor), key, etag)
+            finally:
+                os.close(descriptor)
+        # A file that is written to meanwhile, such as a log, has no version.
+        version = etag or _etag(found)
+        return target.size, version if etag or version == _etag(after) else ""
 
-        return direct(run)
+    @blocking
+    def suffix(self, key: str, etag: str, target: Buffer) -> Ending | None:
+        with self._opened(key, etag) as (file, found):
+            start = max(0, found.size - target.size)
+            self._fill(file.fileno(), key, target.view()[: found.size - start], start)
+            self._check(os.fstat(file.fileno()), key, found.etag)
+            return Ending(start, found.size, found.etag, found.size - start)
 
-    def read(self, span: Span, target: Buffer) -> Exchange[int]:
-        def run() -> tuple[int, str]:
-            key, etag = span.key, span.etag
-            with self._errors(key):
-                descriptor, found = asides.open_regular(self._allowed(key), listed=bool(etag))
-                try:
-                    self._check(found, key, etag)
-                    if span.whole and found.st_size != target.size:
-                        message = f"the file has {found.st_size} bytes and was listed with {target.size}"
-                        raise Changed(message, url=self.url(key))
-                    self._fill(descriptor, key, target.view(), span.start)
-                    self._check(after := os.fstat(descriptor), key, etag)
-                finally:
-                    os.close(descriptor)
-            # A file that is written to meanwhile, such as a log, has no version.
-            version = etag or _etag(found)
-            return target.size, version if etag or version == _etag(after) else ""
-
-        return call_versioned(run)
-
-    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
-        def run() -> Ending:
-            with self._opened(key, etag) as (file, found):
-                start = max(0, found.size - target.size)
-                self._fill(file.fileno(), key, target.view()[: found.size - start], start)
-                self._check(os.fstat(file.fileno()), key, found.etag)
-                return Ending(start, found.size, found.etag, found.size - start)
-
-        return direct(run)
-
+    @reading
     def get(
         self,
         key: str,
         etag: str,
         most_bytes: int = UNKNOWN_BYTES,
         buffer: Buffer | None = None,  # noqa: ARG002  the size is known before the read
-    ) -> Exchange[bytes | Beginning]:
-        def run() -> tuple[bytes, str]:
-            with self._opened(key, etag) as (file, before):
-                if before.size > most_bytes:
-                    raise too_large(most_bytes, self.url(key))
-                data = file.readall()
-                self._check(os.fstat(file.fileno()), key, before.etag)
-                return data, before.etag
+    ) -> tuple[bytes | Beginning, str]:
+        with self._opened(key, etag) as (file, before):
+            if before.size > most_bytes:
+                raise too_large(most_bytes, self.url(key))
+            data = file.readall()
+            self._check(os.fstat(file.fileno()), key, before.etag)
+            return data, before.etag
 
-        return call_versioned(run)
-
-    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
+    @blocking
+    def put(self, key: str, body: Payload, attributes: Attributes) -> str:
         """Write a temporary file, flush it, rename it. Content type and metadata are dropped, except ``mtime``.
 
         That is the modification time, in seconds since the epoch; rclone and s3fs use the same name.
         """
+        (found,) = self._put_all(((key, body, attributes),))
+        if isinstance(found, PenstockError):
+            raise found
+        return found
 
-        def run() -> str:
-            (found,) = self._put_all(((key, body, attributes),))
-            if isinstance(found, PenstockError):
-                raise found
-            return found
-
-        return direct(run)
-
+    @blocking
     def put_many(
         self,
         prefix: str,  # noqa: ARG002  for messages without a key
         puts: Sequence[tuple[str, Payload, Attributes]],
-    ) -> Exchange[Sequence[str | PenstockError]]:
+    ) -> Sequence[str | PenstockError]:
         """Write files as ``put`` does; their folders are flushed once for all of them."""
-        return direct(lambda: self._put_all(puts))
+        return self._put_all(puts)
 
-    def delete(self, key: str) -> Exchange[None]:
+    @blocking
+    def delete(self, key: str) -> None:
         """Delete one file; a missing file is not an error, and directories stay."""
+        with self._errors(key), suppress(FileNotFoundError):
+            try:
+                with irrevocable():
+                    os.unlink(self._path(key))
+            except IsADirectoryError as error:
+                raise Unusable(
+                    "this is a directory, and delete removes files only: penstock rm -r removes those in it",
+                    url=self.url(key),
+                ) from error
 
-        def run() -> None:
-            with self._errors(key), suppress(FileNotFoundError):
-                try:
-                    with irrevocable():
-                        os.unlink(self._path(key))
-                except IsADirectoryError as error:
-                    raise Unusable(
-                        "this is a directory, and delete removes files only: penstock rm -r removes those in it",
-                        url=self.url(key),
-                    ) from error
+    @blocking
+    def copy(self, source: str, key: str, etag: str = "") -> str:
+        with self._opened(source, etag) as (file, found), self._errors(key, found.size):
+            aside, descriptor, _ = asides.begin(self._allowed(key))
+            with asides.removed(aside), FileIO(descriptor, "r+b") as copy:
+                self._transfer(file, copy, Span(source, 0, found.size), 0)
+                self._check(os.fstat(file.fileno()), source, found.etag)
+                return self._publish(aside, copy, key)
 
-        return direct(run)
+    @blocking
+    def create(self, key: str, attributes: Attributes) -> str:
+        with self._errors(key):
+            aside, descriptor, _ = asides.begin(self._allowed(key))
+            self._held[aside] = asides.hold(descriptor)
+        if "mtime" in attributes.metadata:
+            self._times[aside] = attributes.metadata
+        return aside
 
-    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
-        def run() -> str:
-            with self._opened(source, etag) as (file, found), self._errors(key, found.size):
-                aside, descriptor, _ = asides.begin(self._allowed(key))
-                with asides.removed(aside), FileIO(descriptor, "r+b") as copy:
-                    self._transfer(file, copy, Span(source, 0, found.size), 0)
-                    self._check(os.fstat(file.fileno()), source, found.etag)
-                    return self._publish(aside, copy, key)
+    @blocking
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> str:
+        with self._errors(key, len(body.data)), open(upload, "r+b", buffering=0) as file:
+            write_all(file.fileno(), body.data, part.offset)
+        return str(part.number)
 
-        return direct(run)
+    @blocking
+    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> str:
+        with (
+            self._opened(span.key, span.etag) as (file, _),
+            self._errors(key, (span.stop or 0) - span.start),
+            open(upload, "r+b", buffering=0) as copy,
+        ):
+            self._transfer(file, copy, span, part.offset)
+            self._check(os.fstat(file.fileno()), span.key, span.etag)
+        return str(part.number)
 
-    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        def run() -> str:
-            with self._errors(key):
-                aside, descriptor, _ = asides.begin(self._allowed(key))
-                self._held[aside] = asides.hold(descriptor)
-            if "mtime" in attributes.metadata:
-                self._times[aside] = attributes.metadata
-            return aside
-
-        return direct(run)
-
-    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        def run() -> str:
-            with self._errors(key, len(body.data)), open(upload, "r+b", buffering=0) as file:
-                write_all(file.fileno(), body.data, part.offset)
-            return str(part.number)
-
-        return direct(run)
-
-    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
-        def run() -> str:
-            with (
-                self._opened(span.key, span.etag) as (file, _),
-                self._errors(key, (span.stop or 0) - span.start),
-                open(upload, "r+b", buffering=0) as copy,
-            ):
-                self._transfer(file, copy, span, part.offset)
-                self._check(os.fstat(file.fileno()), span.key, span.etag)
-            return str(part.number)
-
-        return direct(run)
-
+    @blocking
     def complete(
         self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
-    ) -> Exchange[str]:
+    ) -> str:
         del etags
-
-        def run() -> str:
-            with self._errors(key):
-                file = FileIO(os.open(upload, os.O_RDONLY | os.O_CLOEXEC), "rb")
-                with file:
-                    set_time(file.fileno(), self._times.pop(upload, {}))
-                    found = self._publish(upload, file, key, new=create_only, old=replaces)
-                self._release(upload)
-                return found
-
-        return direct(run)
-
-    def abort(self, key: str, upload: str) -> Exchange[None]:
-        def run() -> None:
-            self._times.pop(upload, None)
-            with self._errors(key), suppress(FileNotFoundError):
-                os.unlink(upload)
+        with self._errors(key):
+            file = FileIO(os.open(upload, os.O_RDONLY | os.O_CLOEXEC), "rb")
+            with file:
+                set_time(file.fileno(), self._times.pop(upload, {}))
+                found = self._publish(upload, file, key, new=create_only, old=replaces)
             self._release(upload)
+            return found
 
-        return direct(run)
+    @blocking
+    def abort(self, key: str, upload: str) -> None:
+        self._times.pop(upload, None)
+        with self._errors(key), suppress(FileNotFoundError):
+            os.unlink(upload)
+        self._release(upload)
 
-    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
-        """List temporary files whose own path begins with ``prefix``, on one page; their final keys are unknown.
-
-        Files whose writer is known to be alive are left out.
-        """
+    @blocking
+    def uploads(self, prefix: str, *, token: str = "") -> Uploads:
+        """List temporary files under ``prefix`` without a living writer, on one page; final keys are unknown."""
         del token
-
-        def run() -> Uploads:
-            with self._errors(prefix):
-                found = list_unfinished(self._root, prefix)
-                return Uploads(tuple(each for each in found if not asides.is_held(each.id)))
-
-        return direct(run)
+        with self._errors(prefix):
+            found = list_unfinished(self._root, prefix)
+            return Uploads(tuple(each for each in found if not asides.is_held(each.id)))
 
     def _release(self, upload: str) -> None:
         if (descriptor := self._held.pop(upload, None)) is not None:
@@ -504,7 +468,6 @@ class _Aside:
         self._path = ""
 
     def close(self) -> None:
-        """Close the descriptor, and remove a file that was not published."""
         if self._descriptor >= 0:
             with suppress(OSError):
                 self._let_go()

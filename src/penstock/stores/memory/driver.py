@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Attributes, Ending
 from penstock.engine.waiting import irrevocable
 from penstock.errors import AlreadyExists, Changed, NotFound, PreconditionFailed, Truncated
-from penstock.stores.direct import call_versioned, direct, page_of, too_large
+from penstock.stores.direct import blocking, page_of, reading, too_large
 from penstock.stores.store import Opening, Store
 from penstock.values import ObjectMeta, Upload, Uploads
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.driver import Beginning, Driver, Payload, UploadPart
-    from penstock.engine.contracts.exchange import Exchange, Transport
+    from penstock.engine.contracts.exchange import Transport
     from penstock.values import Page, Span
 
 
@@ -62,133 +62,109 @@ class MemoryDriver:
     def prepare(self) -> None:
         """Do nothing: nothing blocks here."""
 
-    def head(self, key: str) -> Exchange[ObjectMeta]:
-        return direct(lambda: self._find(key).meta)
+    @blocking
+    def head(self, key: str) -> ObjectMeta:
+        return self._find(key).meta
 
-    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        def run() -> Page:
-            with _lock:
-                metas = [each.meta for key, each in self._objects.items() if key.startswith(prefix)]
-            metas.sort(key=lambda meta: meta.key.encode())
-            return page_of(metas, prefix, after=token or start_after, delimiter=delimiter)
+    @blocking
+    def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
+        with _lock:
+            metas = [each.meta for key, each in self._objects.items() if key.startswith(prefix)]
+        metas.sort(key=lambda meta: meta.key.encode())
+        return page_of(metas, prefix, after=token or start_after, delimiter=delimiter)
 
-        return direct(run)
+    @reading
+    def read(self, span: Span, target: Buffer) -> tuple[int, str]:
+        found = self._find(span.key, span.etag)
+        data = found.data[span.start : span.start + target.size]
+        if span.whole and len(found.data) != target.size:
+            raise Changed(
+                f"the object has {len(found.data)} bytes and was listed with {target.size}", url=self.url(span.key)
+            )
+        if len(data) < target.size:
+            raise Truncated("the object ends before the range does", url=self.url(span.key))
+        target.fill(data)
+        return len(data), found.meta.etag
 
-    def read(self, span: Span, target: Buffer) -> Exchange[int]:
-        def run() -> tuple[int, str]:
-            found = self._find(span.key, span.etag)
-            data = found.data[span.start : span.start + target.size]
-            if span.whole and len(found.data) != target.size:
-                raise Changed(
-                    f"the object has {len(found.data)} bytes and was listed with {target.size}", url=self.url(span.key)
-                )
-            if len(data) < target.size:
-                raise Truncated("the object ends before the range does", url=self.url(span.key))
-            target.fill(data)
-            return len(data), found.meta.etag
-
-        return call_versioned(run)
-
+    @reading
     def get(
         self,
         key: str,
         etag: str,
         most_bytes: int = UNKNOWN_BYTES,
         buffer: Buffer | None = None,  # noqa: ARG002  the size is known before the read
-    ) -> Exchange[bytes | Beginning]:
-        def run() -> tuple[bytes, str]:
-            found = self._find(key, etag)
-            if len(found.data) > most_bytes:
-                raise too_large(most_bytes, self.url(key))
-            return found.data, found.meta.etag
+    ) -> tuple[bytes | Beginning, str]:
+        found = self._find(key, etag)
+        if len(found.data) > most_bytes:
+            raise too_large(most_bytes, self.url(key))
+        return found.data, found.meta.etag
 
-        return call_versioned(run)
+    @blocking
+    def suffix(self, key: str, etag: str, target: Buffer) -> Ending | None:
+        found = self._find(key, etag)
+        start = max(0, len(found.data) - target.size)
+        target.fill(memoryview(found.data)[start:])
+        return Ending(start, len(found.data), found.meta.etag, len(found.data) - start)
 
-    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
-        def run() -> Ending:
-            found = self._find(key, etag)
-            start = max(0, len(found.data) - target.size)
-            target.fill(memoryview(found.data)[start:])
-            return Ending(start, len(found.data), found.meta.etag, len(found.data) - start)
+    @blocking
+    def put(self, key: str, body: Payload, attributes: Attributes) -> str:
+        return self._store(key, bytes(body.data), attributes)
 
-        return direct(run)
+    @blocking
+    def delete(self, key: str) -> None:
+        with irrevocable(), _lock:
+            self._objects.pop(key, None)
 
-    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
-        return direct(lambda: self._store(key, bytes(body.data), attributes))
+    @blocking
+    def copy(self, source: str, key: str, etag: str = "") -> str:
+        found = self._find(source, etag)
+        return self._store(key, found.data, Attributes(found.meta.content_type, found.meta.metadata))
 
-    def delete(self, key: str) -> Exchange[None]:
-        def run() -> None:
-            with irrevocable(), _lock:
-                self._objects.pop(key, None)
+    @blocking
+    def create(self, key: str, attributes: Attributes) -> str:
+        upload = f"upload-{next(self._ids)}"
+        with _lock:
+            self._uploads[upload] = _Pending(Upload(key, upload, time()), attributes)
+        return upload
 
-        return direct(run)
+    @blocking
+    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> str:
+        data = bytes(body.data)
+        with _lock:
+            self._begun(key, upload).parts[part.number] = data
+        return _tag(data)
 
-    def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
-        def run() -> str:
-            found = self._find(source, etag)
-            return self._store(key, found.data, Attributes(found.meta.content_type, found.meta.metadata))
+    @blocking
+    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> str:
+        data = self._find(span.key, span.etag).data[span.start : span.stop]
+        with _lock:
+            self._begun(key, upload).parts[part.number] = data
+        return _tag(data)
 
-        return direct(run)
-
-    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        def run() -> str:
-            upload = f"upload-{next(self._ids)}"
-            with _lock:
-                self._uploads[upload] = _Pending(Upload(key, upload, time()), attributes)
-            return upload
-
-        return direct(run)
-
-    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        def run() -> str:
-            data = bytes(body.data)
-            with _lock:
-                self._begun(key, upload).parts[part.number] = data
-            return _tag(data)
-
-        return direct(run)
-
-    def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
-        def run() -> str:
-            data = self._find(span.key, span.etag).data[span.start : span.stop]
-            with _lock:
-                self._begun(key, upload).parts[part.number] = data
-            return _tag(data)
-
-        return direct(run)
-
+    @blocking
     def complete(
         self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
-    ) -> Exchange[str]:
-        def run() -> str:
-            with _lock:
-                begun = self._begun(key, upload)
-                data = b"".join(begun.parts[number] for number in range(1, len(etags) + 1))
-                attributes = replace(begun.attributes, create_only=create_only, replaces=replaces)
-                etag = self._store(key, data, attributes)
-                del self._uploads[upload]
-                return etag
+    ) -> str:
+        with _lock:
+            begun = self._begun(key, upload)
+            data = b"".join(begun.parts[number] for number in range(1, len(etags) + 1))
+            attributes = replace(begun.attributes, create_only=create_only, replaces=replaces)
+            etag = self._store(key, data, attributes)
+            del self._uploads[upload]
+            return etag
 
-        return direct(run)
-
-    def abort(self, key: str, upload: str) -> Exchange[None]:
+    @blocking
+    def abort(self, key: str, upload: str) -> None:
         del key
+        with _lock:
+            self._uploads.pop(upload, None)
 
-        def run() -> None:
-            with _lock:
-                self._uploads.pop(upload, None)
-
-        return direct(run)
-
-    def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
+    @blocking
+    def uploads(self, prefix: str, *, token: str = "") -> Uploads:
         del token
-
-        def run() -> Uploads:
-            with _lock:
-                found = [each.upload for each in self._uploads.values() if each.upload.key.startswith(prefix)]
-            return Uploads(tuple(sorted(found, key=lambda each: each.key.encode())))
-
-        return direct(run)
+        with _lock:
+            found = [each.upload for each in self._uploads.values() if each.upload.key.startswith(prefix)]
+        return Uploads(tuple(sorted(found, key=lambda each: each.key.encode())))
 
     def _begun(self, key: str, upload: str) -> _Pending:
         if upload not in self._uploads:
