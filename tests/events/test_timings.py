@@ -12,7 +12,19 @@ from penstock import events
 from penstock.engine.contracts.exchange import Response
 from penstock.engine.read.reader import read_many
 from penstock.errors import Forbidden
-from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, Timings, counted, measured, slow
+from penstock.events import (
+    HOST_WORDS,
+    CacheCounts,
+    HostTimings,
+    Slowest,
+    SlowRequest,
+    Timings,
+    count_cache,
+    counted,
+    measured,
+    measured_caches,
+    slow,
+)
 from penstock.events.timings import host_of
 from penstock.testing.servers import reply
 from penstock.values import Span
@@ -256,3 +268,31 @@ def test_the_end_of_a_request_names_its_host():
         read_many(engine, [Span("key", 0, SIZE, whole=True)])
     stop()
     assert [each.host for each in heard if isinstance(each, events.RequestEnded)] == [server.url.partition("//")[2]]
+
+
+# -- Counts of caches add up by directory, stay when a cache is gone, and begin anew in a forked child --
+
+
+def test_counts_of_one_directory_add_up_and_stay(tmp_path):
+    directory = str(tmp_path)
+    first, second = count_cache(directory), count_cache(directory)
+    first.hits, second.hits, second.stored_bytes = 2, 3, 7
+    del first
+    found = measured_caches()[directory]
+    assert found == CacheCounts(hits=5, stored_bytes=7)
+    found.hits = 0  # a copy
+    assert measured_caches()[directory].hits == 5
+
+
+def test_a_forked_child_counts_for_itself(tmp_path):
+    directory = str(tmp_path)
+    count_cache(directory).misses = 4
+
+    def work():
+        assert directory not in measured_caches()
+        count_cache(directory).misses = 1
+        assert measured_caches()[directory].misses == 1
+
+    with forked(work) as status:
+        assert status() == 0
+    assert measured_caches()[directory].misses == 4

@@ -15,7 +15,7 @@ import pytest
 from penstock.engine.contracts.credentials import Credentials
 from penstock.errors import Unreachable
 from penstock.stores.credentials import RefreshingCredentials
-from penstock.stores.s3.credentials import source
+from penstock.stores.s3.credentials import AmazonCredentials
 from penstock.stores.s3.options import S3Options
 
 
@@ -222,14 +222,14 @@ def test_a_child_forked_while_a_thread_renews_does_not_hang(held, scripted, cloc
 
 
 def test_explicit_keys_never_expire_with_the_default_clock():
-    held = RefreshingCredentials(source(S3Options(access_key="a", secret_key="b")))
+    held = RefreshingCredentials(AmazonCredentials(S3Options(access_key="a", secret_key="b"), {}))
     assert held.current().access_key == "a"
     assert held._state.due == math.inf
 
 
 def test_refreshing_credentials_cannot_be_pickled():
     with pytest.raises(TypeError, match="lock"):
-        pickle.dumps(RefreshingCredentials(source(S3Options(anonymous=True), {})))
+        pickle.dumps(RefreshingCredentials(AmazonCredentials(S3Options(anonymous=True), {})))
 
 
 def test_credentials_that_last_seconds_are_renewed_after_half_of_them(held, scripted, clock):

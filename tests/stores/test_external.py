@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import Throttled, Unauthenticated, Unreachable, Unusable
 from penstock.stores.credentials import RefreshingCredentials, call_provider, run_credential_program
-from penstock.stores.s3.credentials import source
+from penstock.stores.s3.credentials import AmazonCredentials
 from tests.edges.launch import program
 
 AWS = {"Version": 1, "AccessKeyId": "AKIA", "SecretAccessKey": "hush/hush+1"}
@@ -126,10 +126,10 @@ def test_a_function_is_asked_and_its_failures_are_not_quoted():
 
 def test_a_function_and_a_process_come_before_the_environment():
     environ = {"AWS_ACCESS_KEY_ID": "other", "AWS_SECRET_ACCESS_KEY": "other"}
-    assert source(ps.S3Options(credentials=keys), environ).load() == keys()
+    assert AmazonCredentials(ps.S3Options(credentials=keys), environ).load() == keys()
     process = ps.S3Options(credentials_process=says(AWS))
-    assert source(process, environ).load() == Credentials("AKIA", "hush/hush+1")
-    assert source(process, {"AWS_NO_SIGN_REQUEST": "yes"}).load() is not None
+    assert AmazonCredentials(process, environ).load() == Credentials("AKIA", "hush/hush+1")
+    assert AmazonCredentials(process, {"AWS_NO_SIGN_REQUEST": "yes"}).load() is not None
 
 
 def test_they_are_asked_again_before_they_expire_and_on_callers_threads():
@@ -140,7 +140,7 @@ def test_they_are_asked_again_before_they_expire_and_on_callers_threads():
         return Credentials(f"key-{len(threads)}", "hush", expires_at=1000.0 * len(threads))
 
     clock = [0.0]
-    identity = RefreshingCredentials(source(ps.S3Options(credentials=rotating), {}), lambda: clock[0])
+    identity = RefreshingCredentials(AmazonCredentials(ps.S3Options(credentials=rotating), {}), lambda: clock[0])
     for moment, number in ((0.0, 1), (699.0, 1), (701.0, 2), (1500.0, 2), (1701.0, 3)):
         clock[0] = moment
         identity.refresh_if_due()

@@ -8,24 +8,6 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "CacheHit",
-    "CacheMiss",
-    "Committed",
-    "Event",
-    "Hedged",
-    "Listed",
-    "OperationEnded",
-    "OperationStarted",
-    "Outcome",
-    "PartEnded",
-    "PartSent",
-    "RangeRead",
-    "RequestEnded",
-    "RequestStarted",
-    "Retried",
-]
-
 Outcome = Literal["done", "failed", "cancelled"]
 
 

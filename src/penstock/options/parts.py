@@ -21,8 +21,7 @@ def _positive(owner: object, *names: str) -> None:
     for name in names:
         value = getattr(owner, name)
         if not value > 0:
-            message = f"{type(owner).__name__}.{name} must be positive, got {value!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"{type(owner).__name__}.{name} must be positive, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,6 @@ class TransportOptions(Private):
     idle_s: float = 45
 
     def __post_init__(self) -> None:
-        """Refuse values that could never work."""
         _positive(self, "connections", "connect_timeout_s", "stall_timeout_s", "stall_bytes_per_s", "idle_s")
         if not (self.user_agent_extra.isascii() and self.user_agent_extra.isprintable()):
             raise ConfigError("TransportOptions.user_agent_extra must be printable ASCII: it is a part of a header")
@@ -106,7 +104,6 @@ class RetryOptions(OptionsPart):
     tokens: int = 500
 
     def __post_init__(self) -> None:
-        """Refuse values that could never work."""
         _positive(self, "base_s", "cap_s", "patience_s", "first_contact_s", "attempts", "tokens")
 
 
@@ -141,7 +138,6 @@ class ReadOptions(OptionsPart):
     unknown_bytes: int = 256 * _MIB
 
     def __post_init__(self) -> None:
-        """Refuse values that could never work."""
         _positive(self, "split_bytes", "ahead_bytes", "ahead_items", "unknown_bytes")
 
 
@@ -171,11 +167,9 @@ class WriteOptions(OptionsPart):
     content_type: str = field(default="application/octet-stream", metadata=PUBLIC)
 
     def __post_init__(self) -> None:
-        """Refuse values that could never work."""
         _positive(self, "part_bytes", "buffer_bytes")
         if self.buffer_bytes < 2 * self.part_bytes:
-            message = "WriteOptions.buffer_bytes must hold two parts, else nothing is sent while you write"
-            raise ConfigError(message)
+            raise ConfigError("WriteOptions.buffer_bytes must hold two parts, else nothing is sent while you write")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +208,6 @@ class CacheOptions(OptionsPart):
     ttl_s: float = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse values that could never work."""
         for name, least in (("size_bytes", _LEAST_BYTES), ("memory_bytes", 0), ("block_bytes", 64 << 10)):
             if not getattr(self, name) >= least:
                 raise ConfigError(f"CacheOptions.{name} must be at least {least}, got {getattr(self, name)!r}")
@@ -250,7 +243,6 @@ class NodeOptions(OptionsPart):
     ahead_bytes: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse values that could never work."""
         _positive(self, "connections")
         if self.ahead_bytes < 0:
             raise ConfigError(f"NodeOptions.ahead_bytes must not be negative, like {self.ahead_bytes!r}")
@@ -308,14 +300,18 @@ class StoreOptions(Private):
 
 
 def check_sources(options: object, *names: str) -> None:
-    """Refuse two sources of credentials, a ``credentials`` that is not callable, or an empty ``credentials_process``.
+    """Refuse half a pair of keys, two sources of credentials, or a source that is not valid.
 
     ``names`` are the options that are sources, in the order in which the error text names them.
-
-    Raises:
-        ConfigError: Two sources are given, or one is not a valid source.
-
     """
+    keys = ("access_key", "secret_key", "session_token")
+    access_key, secret_key, token = (getattr(options, name, None) for name in keys)
+    if (access_key is None) != (secret_key is None):
+        raise ConfigError("access_key and secret_key go together: one of them is missing")
+    if token is not None and access_key is None:
+        raise ConfigError("session_token needs access_key and secret_key")
+    if getattr(options, "requester_pays", False) and getattr(options, "anonymous", False):
+        raise ConfigError("requester_pays needs credentials to bill: pass it without anonymous=True")
     given = [name for name in names if getattr(options, name) not in (None, False)]
     for one, other in combinations(given, 2):
         first = f"{one}=True" if getattr(options, one) is True else one

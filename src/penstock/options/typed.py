@@ -89,10 +89,7 @@ def make_options(kind: type[K], values: Mapping[str, Value], lookup: Lookup, **p
 
 
 def make_store_options(kind: type[S], values: Mapping[str, Value], lookup: Lookup) -> S:
-    """Return options of a store's class from a profile's values by ``table.key``: its ``options``, and its parts.
-
-    Parts without a value keep the class's defaults. The path of a cache starts at its file.
-    """
+    """Return options of a store's class from a profile's values by ``table.key``; a cache's path starts at its file."""
     tables: dict[str, dict[str, Value]] = {}
     for key, value in values.items():
         table, _, name = key.partition(".")
@@ -144,39 +141,30 @@ def _expand_raw(raw: object, lookup: Lookup, value: Value) -> object:
 def read_secret(path: str, value: Value) -> str:
     """Return the text of a file, without the line break at its end; ``path`` may be relative to ``value.folder``."""
     place = Path(value.folder, Path(path).expanduser())
-    fault = ""
     try:
         with place.open(encoding="utf-8") as stream:
             text = stream.read(_MOST_SECRET_BYTES + 1).removesuffix("\n").removesuffix("\r")
-        fault = (
-            "is empty" if not text else "is not a secret: more than 64 KiB" if len(text) > _MOST_SECRET_BYTES else ""
-        )
+        if 0 < len(text) <= _MOST_SECRET_BYTES:
+            return text
+        fault = "is not a secret: more than 64 KiB" if text else "is empty"
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
         fault = "is not UTF-8 text"
-    if fault:
-        raise ConfigError(f"{value.origin}: the file {place} {fault}")
-    return text
+    raise ConfigError(f"{value.origin}: the file {place} {fault}")
 
 
 def convert_value(field: Field[Any], value: object, origin: str) -> object:
-    """Return a value converted to a field's type: texts become numbers or booleans if the type requires it.
-
-    The value of a field named ``…_bytes`` may have a unit: ``"64 MiB"``. Raises ``ConfigError`` for an invalid value.
-    """
+    """Return a value converted to a field's type; that of a field ``…_bytes`` may have a unit: ``"64 MiB"``."""
     kinds = _kinds(str(field.type))
     for kind in kinds:
         found = _as(kind, value, field)
         if found is not MISSING:
             return found
     wanted = " or ".join(dict.fromkeys(map(_describe_type, kinds))) or "set in a program, not in a file"
-    shown = "" if _private(field) else f", got {value!r}"[:100]
+    public = field.repr and (field.metadata.get("public", False) or not str(field.type).startswith("str"))
+    shown = f", got {value!r}"[:100] if public else ""
     raise ConfigError(f"{origin} must be {wanted}{shown}")
-
-
-def _private(field: Field[Any]) -> bool:
-    return not (field.repr and (field.metadata.get("public", False) or not str(field.type).startswith("str")))
 
 
 def _kinds(annotation: str) -> list[str]:
@@ -199,7 +187,8 @@ def _as(kind: str, value: object, field: Field[Any]) -> object:
     if kind == "str":
         return value if text else MISSING
     if kind == "bool":
-        return value if truth else _truth(value)
+        word = value.lower() if isinstance(value, str) else ""
+        return value if truth else True if word in _TRUE else False if word in _FALSE else MISSING
     if kind in ("int", "float"):
         if truth:
             return MISSING
@@ -217,11 +206,6 @@ def _several(kind: str, value: object) -> object:
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return tuple(value)
     return MISSING
-
-
-def _truth(value: object) -> object:
-    word = value.lower() if isinstance(value, str) else ""
-    return True if word in _TRUE else False if word in _FALSE else MISSING
 
 
 def parse_whole_number(value: object, *, sized: bool) -> object:
@@ -313,11 +297,7 @@ def _variable(text: str, at: int, lookup: Lookup) -> tuple[str, int]:
 
 
 def overlaid(under: K, over: K) -> K:
-    """Return ``under`` with every option that was given in ``over``, even one equal to its default.
-
-    Both have the same class. Parts are overlaid in the same way. Contradicting options raise ``ConfigError``, as in a
-    constructor.
-    """
+    """Return ``under`` with every option given in ``over``, even one equal to its default; so in its parts."""
     values = given(over)
     parts = {
         name: overlaid(getattr(under, name), value)

@@ -1,7 +1,4 @@
-"""Credentials shared by all threads of a process, and renewed before they expire.
-
-Their source may be a user's own function, or a process that prints JSON; for any store.
-"""
+"""Credentials shared by all threads of a process, and renewed before they expire; a user's own sources of them."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.engine.waiting import Turn
-from penstock.errors import PenstockError, Unauthenticated, Unreachable, conceal, kind_of
+from penstock.errors import ConfigError, PenstockError, Unauthenticated, Unreachable, conceal, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -215,7 +212,7 @@ def call_provider(function: Callable[[], object], kind: type[F]) -> F:
     else:
         if isinstance(found, kind):
             return found
-        returned = _name_value_kind(found)
+        returned = "nothing" if found is None else kind_of(found)
         failure = f"the function of credentials=, {name}, returns ps.{kind.__name__}(…), and returned {returned}"
     # Raised outside the except block, so that the original is not chained.
     raise Unauthenticated(failure)
@@ -274,6 +271,21 @@ def _output(words: tuple[str, ...], name: str, environ: Mapping[str, str], limit
     raise failure
 
 
+def make_keys(
+    named: str, access_key: str | None, secret_key: str | None, token: str | None, expires_at: float | None = None
+) -> Credentials | None:
+    """Return a pair of keys that ``named`` gives; None without any. Half a pair raises ``ConfigError``."""
+    if access_key is None and secret_key is None:
+        return None
+    if not access_key or not secret_key:
+        raise ConfigError(f"{named} gives an incomplete or empty pair of keys: key id and secret go together")
+    if not all("!" <= char <= "~" for char in access_key + secret_key + (token or "")):
+        raise ConfigError(
+            f"a key from {named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
+        )
+    return Credentials(access_key, secret_key, token or "", expires_at, found_in=named)
+
+
 class _Wrong(Exception):
     """Error in the JSON; its text quotes no value."""
 
@@ -315,16 +327,9 @@ def _time(value: object) -> float | None:
     raise _Wrong("Expiration or expires_at, which must be ISO 8601 or seconds since the epoch")
 
 
-def _name_value_kind(value: object) -> str:
-    return "nothing" if value is None else kind_of(value)
-
-
 def direct_opener(*handlers: BaseHandler) -> OpenerDirector:
-    """Return an opener for a service that issues credentials: a redirect is the answer, and is not followed.
-
-    Requests hold secrets for the named host only. urllib is imported here: most programs do without it.
-    """
-    import urllib.request
+    """Return an opener for a service that issues credentials; it follows no redirect, since requests hold secrets."""
+    import urllib.request  # most programs do without it
 
     class NoRedirects(urllib.request.HTTPRedirectHandler):
         """Handler that returns no request to follow."""

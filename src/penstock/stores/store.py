@@ -239,8 +239,7 @@ class Store:
         kind: type = type(options)
         if not issubclass(kind, StoreOptions):
             named = " or ".join(dict.fromkeys((StoreOptions.__name__, mine.__name__)))
-            message = f"store= must be {named}, got {kind.__name__}"
-            raise ConfigError(message)
+            raise ConfigError(f"store= must be {named}, got {kind.__name__}")
         if mine is not kind and not (mine is not StoreOptions and isinstance(options, mine)):
             if not (issubclass(mine, kind) or self.any_options):
                 remedy = f"pass store={mine.__name__}(…), or StoreOptions(…) for the parts that all stores have"

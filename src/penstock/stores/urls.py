@@ -150,7 +150,10 @@ def parse(url: str | os.PathLike[str]) -> Location:
         text = map_path(text, os.environ)
     head, mark, rest = text.partition("://")
     if mark and "/" not in head:
-        return _from_url(text, head, rest)
+        store = find_store(head)
+        if store is None:
+            raise _unknown(text, head)
+        return Location(head, *store.split(rest))
     if _is_collapsed(text):
         message = (
             f"neither a URL nor a plain path: a URL has '://' after its scheme ({_list_schemes()}) and is text, for "
@@ -205,19 +208,10 @@ def _convert_url(url: str | os.PathLike[str]) -> str:
     if hasattr(url, "__vfspath__"):
         text = str(url)
     if not isinstance(text, str):
-        message = f"a URL must be text or a path of text, got {type(text).__name__}"
-        raise InvalidURL(message)
+        raise InvalidURL(f"a URL must be text or a path of text, got {type(text).__name__}")
     if not text:
-        message = f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_list_schemes()}"
-        raise InvalidURL(message)
+        raise InvalidURL(f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_list_schemes()}")
     return text
-
-
-def _from_url(text: str, scheme: str, rest: str) -> Location:
-    store = find_store(scheme)
-    if store is None:
-        raise _unknown(text, scheme)
-    return Location(scheme, *store.split(rest))
 
 
 def _is_collapsed(text: str) -> bool:

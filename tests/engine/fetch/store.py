@@ -10,7 +10,7 @@ from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.loop import connect
 from penstock.options import ReadOptions, RetryOptions, TransportOptions
 from penstock.stores.credentials import RefreshingCredentials
-from penstock.stores.s3.credentials import source
+from penstock.stores.s3.credentials import AmazonCredentials
 from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
 from penstock.stores.s3.options import S3Options
@@ -105,7 +105,7 @@ def fetcher(url, retry=QUICK, read=None, *, ranges=True, **transport):
     driver = S3Driver(
         BucketAddress("bucket", url, virtual=False),
         "us-east-1",
-        RefreshingCredentials(source(S3Options(anonymous=True))),
+        RefreshingCredentials(AmazonCredentials(S3Options(anonymous=True), {})),
     )
     driver.abilities = replace(driver.abilities, ranges=ranges)
     return Fetcher(driver, connect(TransportOptions(**transport)), retry, read or ReadOptions())

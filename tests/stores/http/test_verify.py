@@ -1,12 +1,16 @@
 """An answer counts as the bytes that were asked for only when version, range, length and digest say so."""
 
+from zlib import crc32
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unreachable, Unusable
-from penstock.stores.http.verify import Verification, heeds_ranges
+from penstock.stores.http.verify import Crc, Verification, heeds_ranges
 from penstock.values import Span
 
 ETAG = '"e"'
@@ -194,8 +198,27 @@ def test_an_object_of_unknown_size_is_whole_by_its_length_or_its_last_chunk():
 
 
 @pytest.mark.parametrize(
-    ("response", "heeds"),
-    [(_part(), True), (Response(200, overflow=True), False), (Response(200), None)],
+    ("response", "heeds"), [(_part(), True), (Response(200, overflow=True), False), (Response(200), None)]
 )
 def test_response_reveals_range_support_or_leaves_it_unknown(response, heeds):
     assert heeds_ranges(response) is heeds
+
+
+# -- A CRC under way adds up: in any pieces, the digest of the whole, with all its digits --
+
+
+class Crc32(Crc):
+    digits = 8
+    library = staticmethod(lambda: crc32)
+
+
+@given(st.lists(st.binary()))
+def test_pieces_give_the_digest_of_the_whole(pieces):
+    crc = Crc32()
+    for piece in pieces:
+        crc.update(piece)
+    assert crc.hexdigest() == crc32(b"".join(pieces)).to_bytes(4, "big").hex()
+
+
+def test_leading_zeros_are_digits():
+    assert Crc32().hexdigest() == "00000000"

@@ -1,5 +1,7 @@
 """Files keep every promise of a driver, as far as a path can be a key; what is half written is never seen."""
 
+from __future__ import annotations
+
 import mimetypes
 import os
 from fcntl import LOCK_EX, LOCK_UN, flock
@@ -10,10 +12,13 @@ import pytest
 from penstock.engine.contracts.driver import Attributes, Payload, UploadPart
 from penstock.engine.transport.work import Threads
 from penstock.errors import Changed, Forbidden, InvalidURL, NoSpace, NotFound, Transient, Unusable
-from penstock.stores.local.driver import LocalDriver
+from penstock.source import open_source
+from penstock.stores.local import driver as module
+from penstock.stores.local.driver import DirectoryWalks, Local, LocalDriver
+from penstock.stores.urls import parse
 from penstock.testing.drivers import Trial
 from penstock.values import Span
-from tests.children import unprivileged
+from tests.children import forked, unprivileged
 
 
 @pytest.fixture
@@ -251,3 +256,196 @@ def test_a_directory_is_not_deleted(trial, tmp_path):
     with pytest.raises(Unusable, match="delete removes files only: penstock rm -r"):
         trial.do(trial.driver.delete("folder"))
     assert (tmp_path / "folder").is_dir()
+
+
+# -- A listing of many pages reads a folder twice at most, and shows nothing that is older than itself --
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(4500):
+        (tmp_path / f"{number:04}").touch()
+    return tmp_path
+
+
+@pytest.fixture
+def scans(monkeypatch):
+    """Return the folders that were read, as they are read."""
+    seen, original = [], os.scandir
+
+    def counted(path):
+        seen.append(path)
+        return original(path)
+
+    monkeypatch.setattr("penstock.stores.local.driver.os.scandir", counted)
+    return seen
+
+
+def page(local, prefix="", token="", delimiter=""):
+    return local.list(prefix, token=token, delimiter=delimiter).request.run()
+
+
+def keys(local, delimiter=""):
+    token, found = "", []
+    while True:
+        shown = page(local, token=token, delimiter=delimiter)
+        found += [each.key for each in shown.entries] + list(shown.prefixes)
+        token = shown.token
+        if not token:
+            return found
+
+
+@pytest.mark.parametrize("delimiter", ["", "/"])
+def test_a_folder_is_read_twice_for_five_pages(folder, scans, delimiter):
+    (folder / "sub").mkdir()
+    (folder / "sub" / "file").touch()
+    found = keys(LocalDriver(str(folder)), delimiter)
+    assert found == [f"{number:04}" for number in range(4500)] + ["sub/" if delimiter else "sub/file"]
+    assert len([each for each in scans if each == f"{folder}/"]) == 2
+
+
+def test_files_that_come_and_go_meanwhile_change_nothing_else(folder):
+    local = LocalDriver(str(folder))
+    first = page(local)
+    second = page(local, token=first.token)
+    (folder / "2500").unlink()
+    third = page(local, token=second.token)
+    assert [each.key for each in third.entries] == [f"{number:04}" for number in range(2000, 3001) if number != 2500]
+
+
+def test_new_listing_shows_new_files_despite_an_abandoned_older_listing(folder):
+    local = LocalDriver(str(folder))
+    second = page(local, token=page(local).token)
+    for number in range(500):
+        (folder / f"2000-{number:03}").touch()
+    again = page(local, token=page(local).token)
+    third = page(local, token=again.token)
+    assert again.token == second.token
+    assert "2000-000" in {each.key for each in third.entries}
+
+
+def test_two_listings_at_once_do_not_disturb_one_another(folder):
+    local = LocalDriver(str(folder))
+    tokens, found = ["", ""], [[], []]
+    for _ in range(5):
+        for at in (0, 1):
+            shown = page(local, token=tokens[at])
+            found[at] += [each.key for each in shown.entries]
+            tokens[at] = shown.token
+    assert found[0] == found[1] == [f"{number:04}" for number in range(4500)]
+    assert tokens == ["", ""]
+
+
+def test_few_are_kept_and_none_for_long(monkeypatch):
+    walks = DirectoryWalks()
+    for number in range(6):
+        walks.keep(f"p{number}", "", "token", iter(()))
+    kept = [walks.left(f"p{number}", "", "token") is not None for number in range(6)]
+    assert kept == [False] * 2 + [True] * 4
+    walks.keep("p", "", "token", iter(()))
+    now = module.monotonic()
+    monkeypatch.setattr(module, "monotonic", lambda: now + 61)
+    assert walks.left("p", "", "token") is None
+
+
+# -- A directory tree is listed as keys in byte order; links to folders are not followed, unfinished files are hidden --
+
+
+def test_a_missing_prefix_lists_nothing(trial):
+    assert trial.keys("no/such/folder/") == []
+
+
+def test_links_are_followed_to_files_and_not_to_directories(trial, tmp_path):
+    trial.put("folder/file", b"bytes")
+    (tmp_path / "link").symlink_to(tmp_path / "folder" / "file")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    assert trial.keys() == ["folder/file", "link"]
+    assert trial.get("link") == b"bytes"
+
+
+def test_links_that_lead_to_themselves_are_left_out(trial, tmp_path):
+    trial.put("file", b"bytes")
+    (tmp_path / "itself").symlink_to("itself")
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+    assert trial.keys() == ["file"]
+
+
+def test_a_link_in_the_prefix_is_followed_and_none_below(trial, tmp_path):
+    trial.put("folder/file", b"bytes")
+    (tmp_path / "folder" / "loop").symlink_to(tmp_path)
+    (tmp_path / "link").symlink_to("folder")
+    assert trial.keys("link/") == ["link/file"]
+
+
+def test_file_names_with_invalid_utf8_are_listed_and_read(trial, tmp_path):
+    name = os.fsdecode(b"caf\xe9")
+    (tmp_path / name).write_bytes(b"bytes")
+    trial.put_all(["cafz", "caf/x"])
+    assert trial.keys() == ["caf/x", "cafz", name]
+    assert trial.keys(start_after="cafz") == [name]
+    assert trial.get(name) == b"bytes"
+
+
+def test_names_are_in_the_order_of_their_bytes_which_is_not_that_of_their_characters(trial, tmp_path):
+    names = [b"\xff", "🐶".encode(), b"a/x", b"a.x"]
+    for name in map(os.fsdecode, names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert trial.keys() == [os.fsdecode(name) for name in sorted(names)]
+
+
+def test_only_temporary_upload_files_are_hidden(trial, tmp_path):
+    for name in (".penstock-notes", f".penstock-{'0' * 32}", ".penstock-run/file", f".penstock-{'1' * 32}/file"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert trial.keys() == [".penstock-notes", ".penstock-run/file"]
+    assert trial.get(".penstock-run/file") == b""
+
+
+def test_unfinished_files_are_those_whose_path_begins_with_the_prefix(trial, tmp_path):
+    for folder in ("run", "run2", "run/x"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f".penstock-{0:032x}").write_bytes(b"half")
+    (tmp_path / "run" / ".penstock-notes").touch()
+    found = trial.do(trial.driver.uploads("run/")).entries
+    assert [each.key.rpartition("/")[0] for each in found] == ["run", "run/x"]
+    assert trial.do(trial.driver.uploads("ru/")).entries == ()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
+def test_a_listing_names_the_directory_that_may_not_be_read(tmp_path):
+    (tmp_path / "run" / "closed").mkdir(parents=True)
+    (tmp_path / "run" / "closed").chmod(0o700)
+    here = os.open(tmp_path, os.O_PATH)
+
+    def look():
+        os.fchdir(here)
+        os.seteuid(65534)
+        for prefix in ("run/", "run/cl", ""):
+            with pytest.raises(Forbidden) as caught:
+                Trial(LocalDriver("."), Threads()).keys(prefix)
+            assert caught.value.url == "./run/closed/"
+
+    tmp_path.chmod(0o755)
+    with forked(look) as status:
+        assert status() == 0
+    os.close(here)
+
+
+# -- A bare path and a file URL are one place on this machine, and name no host --
+
+
+def test_a_path_and_its_url_open_the_same_engine(tmp_path):
+    (one, key), (other, same) = open_source(tmp_path / "a"), open_source(f"file://{tmp_path}/a")
+    assert key == same == f"{tmp_path}/a"[1:]
+    assert one._fetcher() is other._fetcher()
+    assert type(parse(tmp_path).store) is Local
+    assert parse(tmp_path).local
+
+
+def test_a_file_url_with_a_host_is_refused():
+    with pytest.raises(InvalidURL, match="three slashes"):
+        parse("file://data/train")
+    assert Local().bucket_fault("") == ""

@@ -1,12 +1,19 @@
 """Objects in memory keep every promise of a driver, and a fork gets a copy of its own."""
 
+from __future__ import annotations
+
 import os
 import threading
 import uuid
 
+import pytest
+
 from penstock.engine.transport.work import Threads
+from penstock.errors import InvalidURL, NotFound
+from penstock.source import open_source
 from penstock.stores.memory import driver as memory
 from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.urls import parse
 from penstock.testing.drivers import Trial
 from tests.children import forked
 
@@ -35,3 +42,20 @@ def test_trap_01_a_fork_while_another_thread_is_inside():
     holder.join()
     assert Trial(MemoryDriver("fork"), Threads()).keys() == []
     assert os.getpid()
+
+
+# -- Each name is a set of objects of its own in this process --
+
+
+def test_sets_of_different_names_do_not_see_one_another():
+    one, other = (open_source(f"memory://{uuid.uuid4().hex}/")[0] for _ in range(2))
+    one.put("key", b"bytes")
+    assert one.head("key").size == 5
+    with pytest.raises(NotFound):
+        other.head("key")
+
+
+def test_a_set_needs_a_name():
+    with pytest.raises(InvalidURL, match="no bucket: write memory://bucket/key"):
+        parse("memory:///key")
+    assert not parse("memory://m/key").local

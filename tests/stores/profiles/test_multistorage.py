@@ -9,13 +9,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.stores.profiles.files import msc_candidates
-from penstock.stores.profiles.multistorage import (
-    _profiles,
-    msc_files,
-    msc_mappings,
-    msc_tables,
-    translate_profile,
-)
+from penstock.stores.profiles.multistorage import _profiles, msc_files, msc_mappings, msc_tables, translate_profile
 
 
 @pytest.fixture
@@ -81,11 +75,7 @@ def test_files_are_looked_for_where_it_looks_for_them(home):
         (
             "ais",
             {"endpoint": "http://g", "skip_verify": True},
-            {
-                "url": "ais://bucket/base/",
-                "options.endpoint": "http://g",
-                "transport.verify": False,
-            },
+            {"url": "ais://bucket/base/", "options.endpoint": "http://g", "transport.verify": False},
         ),
         ("file", {"base_path": "/data//x"}, {"url": "file:///data/x"}),
         ("s3", {"base_path": "/bucket//a/"}, {"url": "s3://bucket/a/"}),
@@ -115,12 +105,7 @@ def test_options_of_each_type_become_ours(kind, options, values):
             {"info": {"a": 1}},
             {"options.credentials_json": '{"a": 1}'},
         ),
-        (
-            "s3",
-            "FileBasedCredentials",
-            {"credential_file_path": "/f"},
-            {"options.credentials_process": ["cat", "/f"]},
-        ),
+        ("s3", "FileBasedCredentials", {"credential_file_path": "/f"}, {"options.credentials_process": ["cat", "/f"]}),
     ],
 )
 def test_credentials_become_ours_and_replace_a_profile_of_aws(store, kind, credentials, values):

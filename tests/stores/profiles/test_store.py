@@ -1,21 +1,31 @@
 """A profile's URLs and options work wherever a URL goes, in every process, and say what is wrong with their file."""
 
 import copy
+import inspect
 import logging
 import pickle
 import uuid
+from typing import Protocol
 
 import pytest
 
 import penstock as ps
 from penstock import errors
+from penstock.engine.contracts import driver as contract
+from penstock.engine.contracts.driver import Delete, Driver, Head, List, Multipart, Put, Read
+from penstock.engine.support import supports
+from penstock.engine.transport.work import Threads
 from penstock.errors import ConfigError, InvalidURL, ManifestError, NotFound, Unusable
 from penstock.source import Source, open_source
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.stores.profiles import lookup
+from penstock.stores.profiles.store import _VERBS, scope_driver
 from penstock.stores.urls import check_deletable, parse
+from penstock.testing.drivers import DriverContract, Trial
 from tests.children import python
 from tests.edges.launch import program
 from tests.observe.reads import lines_of
+from tests.readonly import ReadOnly
 
 TRAINING = """
 import sys
@@ -368,3 +378,55 @@ def test_a_projects_file_opens_no_sinks(tmp_path, monkeypatch):
     (tmp_path / "penstock.toml").write_text(f"[profiles.p]\nurl = 'file://{tmp_path}/'\nobserve = 'log'\n")
     with pytest.raises(ConfigError, match=r"penstock.toml:3: profiles.p.observe: a project's file must not open sinks"):
         ps.stat("penstock://p/key")
+
+
+# -- A driver below a prefix keeps every promise, sees nothing else, and has the verbs of the one it stands on --
+
+
+class TestContractBelow(DriverContract):
+    @pytest.fixture
+    def store(self):
+        return scope_driver(MemoryDriver(uuid.uuid4().hex), "some/base/", "penstock://below/"), Threads()
+
+
+class TestContractAtTheRoot(DriverContract):
+    @pytest.fixture
+    def store(self):
+        return scope_driver(MemoryDriver(uuid.uuid4().hex), "", "penstock://whole/"), Threads()
+
+
+def test_keys_outside_the_prefix_are_hidden():
+    memory, transport = MemoryDriver(uuid.uuid4().hex), Threads()
+    whole, part = Trial(memory, transport), Trial(scope_driver(memory, "base/", "penstock://x/"), transport)
+    for key in ("base/in", "base", "basement", "other/in"):
+        whole.put(key, key.encode())
+    part.put("new/one", b"new")
+    assert part.keys() == ["in", "new/one"]
+    assert part.get("in") == b"base/in"
+    assert whole.get("base/new/one") == b"new"
+    with pytest.raises(NotFound):
+        part.get("basement")
+
+
+def test_abilities_set_below_a_prefix_reach_the_underlying_driver():
+    memory = MemoryDriver(uuid.uuid4().hex)
+    part = scope_driver(memory, "base/", "penstock://x/")
+    learned = contract.Abilities(tags=False)
+    part.abilities = learned
+    assert memory.abilities is part.abilities is learned
+    assert part.url("a/b") == "penstock://x/a/b"
+
+
+def test_every_verb_of_the_contract_is_known():
+    verbs = {
+        each
+        for _, each in inspect.getmembers(contract, inspect.isclass)
+        if Protocol in each.__bases__ and each not in (Driver, Head, Read, contract.Digest)
+    }
+    assert verbs == set(_VERBS), "stores/profiles/below.py has to translate the keys of a new verb"
+
+
+def test_a_verb_that_is_missing_stays_missing():
+    part = scope_driver(ReadOnly(MemoryDriver(uuid.uuid4().hex), "x"), "base/", "penstock://x/")
+    assert supports(part, List)
+    assert not any(supports(part, verb) for verb in (Put, Delete, Multipart))

@@ -20,7 +20,7 @@ from penstock.engine.contracts.credentials import Credentials
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
 from penstock.options import TransportOptions
 from penstock.stores.credentials import RefreshingCredentials
-from penstock.stores.s3.credentials import source
+from penstock.stores.s3.credentials import AmazonCredentials
 from penstock.stores.s3.options import S3Options
 from penstock.stores.s3.settings import resolve
 from penstock.stores.urls import parse
@@ -60,7 +60,7 @@ def _no_botocore(monkeypatch):
 
 
 def keys(options=None):
-    found = source(options or S3Options()).load()
+    found = AmazonCredentials(options or S3Options(), os.environ).load()
     return found and (found.access_key, found.secret_key, found.token)
 
 
@@ -100,13 +100,13 @@ def test_the_environment_beats_the_files_and_an_explicit_profile_beats_the_envir
 def test_another_environment_than_the_process_s_names_its_own_files(tmp_path):
     (tmp_path / "c").write_text(LAB, encoding="utf-8")
     environ = {**os.environ, "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "c"), "AWS_PROFILE": "lab"}
-    assert source(S3Options(), environ).load() == Credentials("lab-id", "lab-secret")
+    assert AmazonCredentials(S3Options(), environ).load() == Credentials("lab-id", "lab-secret")
 
 
 @pytest.mark.parametrize("missing", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
 def test_half_a_pair_of_keys_is_a_mistake(missing, environment):
     environment(**ENV | {missing: ""})
-    with pytest.raises(ConfigError, match=r"AWS_ACCESS_KEY_ID.*half a pair"):
+    with pytest.raises(ConfigError, match=r"AWS_ACCESS_KEY_ID.*incomplete or empty pair"):
         keys()
 
 
@@ -196,7 +196,7 @@ def test_a_container_s_role(write, environment):
     write()
     with http({("GET", "/role"): (200, json.dumps(role("container")))}) as (url, seen):
         environment(AWS_CONTAINER_CREDENTIALS_FULL_URI=f"{url}/role", AWS_CONTAINER_AUTHORIZATION_TOKEN="open-sesame")
-        check_role(source(S3Options()).load(), "container")
+        check_role(AmazonCredentials(S3Options(), os.environ).load(), "container")
     assert seen == [("GET", "/role", "open-sesame")]
 
 
@@ -210,7 +210,7 @@ def test_an_instance_s_role(write, environment):
     }
     with http(answers) as (url, seen):
         environment(AWS_EC2_METADATA_DISABLED="false", AWS_EC2_METADATA_SERVICE_ENDPOINT=f"{url}/")
-        check_role(source(S3Options()).load(), "instance")
+        check_role(AmazonCredentials(S3Options(), os.environ).load(), "instance")
     assert [path for _, path, _ in seen][-1] == f"{base}node"
 
 
@@ -225,7 +225,7 @@ def test_a_role_is_assumed_in_the_store_s_region(write, environment):
     answer = f"<AssumeRoleResponse>{result}</AssumeRoleResponse>"
     with http({("POST", "/"): (200, answer)}) as (url, seen):
         environment(AWS_ENDPOINT_URL_STS=url, AWS_REGION="cn-north-1")
-        check_role(source(S3Options(profile="lab")).load(), "assumed")
+        check_role(AmazonCredentials(S3Options(profile="lab"), os.environ).load(), "assumed")
     assert "Credential=lab-id/" in seen[0][2]
     assert "/cn-north-1/sts/" in seen[0][2]
 
@@ -241,7 +241,7 @@ def test_a_credential_process_is_asked_again_for_every_load(write, tmp_path):
     answer = {"Version": 1, **role("process")}
     counter = tmp_path / "runs"
     write(process(tmp_path, f"print({json.dumps(answer)!r}); open({str(counter)!r}, 'a').write('x')"))
-    chain = source(S3Options(profile="lab"))
+    chain = AmazonCredentials(S3Options(profile="lab"), os.environ)
     check_role(chain.load(), "process")
     check_role(chain.load(), "process")
     assert counter.read_text(encoding="utf-8") == "xx"
@@ -249,7 +249,7 @@ def test_a_credential_process_is_asked_again_for_every_load(write, tmp_path):
 
 def test_a_rotated_file_is_seen_by_the_next_load(write):
     write(credentials=LAB)
-    chain = source(S3Options(profile="lab"))
+    chain = AmazonCredentials(S3Options(profile="lab"), os.environ)
     assert chain.load().access_key == "lab-id"
     write(credentials=LAB.replace("lab-id", "new-id"))
     assert chain.load().access_key == "new-id"
@@ -271,7 +271,7 @@ def identity(write, environment, tmp_path):
 @pytest.mark.usefixtures("identity")
 def test_a_web_identity_with_only_aws_region_set(environment, moto_server):
     environment(AWS_ENDPOINT_URL_STS=moto_server.endpoint)
-    found = source(S3Options()).load()
+    found = AmazonCredentials(S3Options(), os.environ).load()
     assert found.access_key.startswith("ASIA")
     assert found.token
     assert found.expires_at == pytest.approx(time.time() + 3600, abs=60)
@@ -310,7 +310,7 @@ def test_role_keys_are_renewed_from_a_real_container_service(write, environment)
     with http(answers) as (url, _):
         environment(AWS_CONTAINER_CREDENTIALS_FULL_URI=f"{url}/role")
         now = [time.time()]
-        held = RefreshingCredentials(source(S3Options()), now=lambda: now[0])
+        held = RefreshingCredentials(AmazonCredentials(S3Options(), os.environ), now=lambda: now[0])
         assert held.current().access_key == "first-id"
         answers["GET", "/role"] = (200, json.dumps(role("second", 14400)))
         held.refresh_if_due()
@@ -406,7 +406,7 @@ def test_no_repr_shows_a_secret(write):
     proxied = TransportOptions(proxy=f"http://{MARK}:{MARK}@proxy")
     options = S3Options(access_key=MARK, secret_key=MARK, session_token=MARK, transport=proxied)
     for each in (options, S3Options(profile="lab", transport=proxied)):
-        chain = source(each)
+        chain = AmazonCredentials(each, os.environ)
         held = RefreshingCredentials(chain)
         current = held.current()
         assert (current.access_key, current.expires_at) == (MARK, None)

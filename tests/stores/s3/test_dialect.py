@@ -4,14 +4,17 @@ from base64 import b64encode
 from hashlib import md5, sha256
 from typing import ClassVar
 
+import botocore.loaders
 import pytest
+from botocore.retries import standard
 
+from penstock import errors
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import MOVED, Attributes, Payload, UploadPart
 from penstock.engine.contracts.exchange import Response
-from penstock.errors import Changed, Unusable
+from penstock.errors import Changed, ConfigError, PenstockError, Transient, Unauthenticated, Unusable
 from penstock.stores.http.verify import Verification
-from penstock.stores.s3.dialect import Amazon, BucketAddress, Dialect
+from penstock.stores.s3.dialect import S3_CODES, Amazon, BucketAddress, Dialect
 from penstock.stores.s3.driver import S3Driver
 from penstock.values import Span
 from tests.servers.hostile import document
@@ -73,8 +76,7 @@ def test_a_create_only_put_has_the_dialects_condition_and_metadata(kind, expecte
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
-    [(Amazon, {"if-match": '"17"'}), (OSS, {}), (GCS, {"x-goog-if-generation-match": "17"})],
+    ("kind", "expected"), [(Amazon, {"if-match": '"17"'}), (OSS, {}), (GCS, {"x-goog-if-generation-match": "17"})]
 )
 def test_a_replacement_is_held_to_a_version_as_the_dialect_has_it(kind, expected):
     assert _headers(_driver(kind).put("k", Payload(b"x"), OLD)) == {"content-type": "text/plain", **expected}
@@ -180,3 +182,218 @@ def test_a_bucket_whose_objects_are_locked_gets_the_md5_of_bodies_after_one_refu
     with pytest.raises(Unusable) as caught:
         again.parse(refused)
     assert caught.value.retries == 0, "it had what it wants"
+
+
+# -- S3's code table against the lists of others: AWS's documentation, botocore's service model and its retry lists --
+
+
+# "List of error codes" of the Amazon S3 API reference (2006-03-01), with the HTTP status given there and the error that
+# a caller of Penstock needs. Codes of requests that Penstock never sends (ACLs, policies, websites, POST forms,
+# inventories) are told by their status: whoever meets one has another server, or a proxy, before them.
+DOCUMENTED = {
+    "AccessControlListNotSupported": (400, "Unusable"),
+    "AccessDenied": (403, "Forbidden"),
+    "AccountProblem": (403, "Forbidden"),
+    "AllAccessDisabled": (403, "Forbidden"),
+    "AmbiguousGrantByEmailAddress": (400, "Unusable"),
+    "AuthorizationHeaderMalformed": (400, "ConfigError"),
+    "AuthorizationQueryParametersError": (400, "Unusable"),
+    "BadDigest": (400, "ChecksumMismatch"),
+    "BucketAlreadyExists": (409, "AlreadyExists"),
+    "BucketAlreadyOwnedByYou": (409, "AlreadyExists"),
+    "BucketHasAccessPointsAttached": (400, "Unusable"),
+    "BucketNotEmpty": (409, "Conflict"),
+    "ClientTokenConflict": (409, "Conflict"),
+    "ConnectionClosedByRequester": (400, "Unusable"),
+    "ConditionalRequestConflict": (409, "Transient"),
+    "CredentialsNotSupported": (400, "Unusable"),
+    "CrossLocationLoggingProhibited": (403, "Forbidden"),
+    "DeviceNotActiveError": (400, "Unusable"),
+    "EndpointNotFound": (400, "Unusable"),
+    "EntityTooLarge": (400, "Unusable"),
+    "EntityTooSmall": (400, "Unusable"),
+    "ExpiredToken": (400, "Unauthenticated"),
+    "IllegalLocationConstraintException": (400, "ConfigError"),
+    "IllegalVersioningConfigurationException": (400, "Unusable"),
+    "IncompleteBody": (400, "Transient"),
+    "IncorrectNumberOfFilesInPostRequest": (400, "Unusable"),
+    "InlineDataTooLarge": (400, "Unusable"),
+    "InternalError": (500, "Transient"),
+    "InvalidAccessKeyId": (403, "Unauthenticated"),
+    "InvalidAccessPoint": (400, "Unusable"),
+    "InvalidAddressingHeader": (400, "Unusable"),
+    "InvalidArgument": (400, "Unusable"),
+    "InvalidBucketName": (400, "InvalidURL"),
+    "InvalidBucketState": (409, "Conflict"),
+    "InvalidDigest": (400, "ChecksumMismatch"),
+    "InvalidEncryptionAlgorithmError": (400, "Unusable"),
+    "InvalidLocationConstraint": (400, "ConfigError"),
+    "InvalidObjectState": (403, "Forbidden"),
+    "InvalidPart": (400, "Conflict"),
+    "InvalidPartOrder": (400, "Bug"),
+    "InvalidPayer": (403, "Forbidden"),
+    "InvalidPolicyDocument": (400, "Unusable"),
+    "InvalidRange": (416, "Truncated"),
+    "InvalidRegion": (403, "Forbidden"),
+    "InvalidRequest": (400, "Unusable"),
+    "InvalidSecurity": (403, "Unauthenticated"),
+    "InvalidSOAPRequest": (400, "Unusable"),
+    "InvalidStorageClass": (400, "Unusable"),
+    "InvalidTargetBucketForLogging": (400, "Unusable"),
+    "InvalidToken": (400, "Unauthenticated"),
+    "InvalidURI": (400, "InvalidURL"),
+    "KeyTooLongError": (400, "InvalidURL"),
+    "MalformedACLError": (400, "Unusable"),
+    "MalformedPOSTRequest": (400, "Unusable"),
+    "MalformedXML": (400, "Unusable"),
+    "MaxMessageLengthExceeded": (400, "Unusable"),
+    "MaxPostPreDataLengthExceededError": (400, "Unusable"),
+    "MetadataTooLarge": (400, "Unusable"),
+    "MethodNotAllowed": (405, "Unsupported"),
+    "MissingAttachment": (400, "Unusable"),
+    "MissingAuthenticationToken": (403, "Unauthenticated"),
+    "MissingContentLength": (411, "Bug"),
+    "MissingRequestBodyError": (400, "Unusable"),
+    "MissingSecurityElement": (400, "Unusable"),
+    "MissingSecurityHeader": (400, "Unauthenticated"),
+    "NoLoggingStatusForKey": (400, "Unusable"),
+    "NoSuchAccessPoint": (404, "NotFound"),
+    "NoSuchBucket": (404, "NotFound"),
+    "NoSuchBucketPolicy": (404, "NotFound"),
+    "NoSuchCORSConfiguration": (404, "NotFound"),
+    "NoSuchKey": (404, "NotFound"),
+    "NoSuchLifecycleConfiguration": (404, "NotFound"),
+    "NoSuchObjectLockConfiguration": (404, "NotFound"),
+    "NoSuchTagSet": (404, "NotFound"),
+    "NoSuchUpload": (404, "NotFound"),
+    "NoSuchVersion": (404, "NotFound"),
+    "NoSuchWebsiteConfiguration": (404, "NotFound"),
+    "NotDeviceOwnerError": (400, "Unusable"),
+    "NotImplemented": (501, "Unsupported"),
+    "NotModified": (304, "ConfigError"),
+    "NotSignedUp": (403, "Forbidden"),
+    "ObjectLockConfigurationNotFoundError": (404, "NotFound"),
+    "OperationAborted": (409, "Transient"),
+    "OwnershipControlsNotFoundError": (404, "NotFound"),
+    "PermanentRedirect": (301, "ConfigError"),
+    "PreconditionFailed": (412, "PreconditionFailed"),
+    "Redirect": (307, "Transient"),
+    "ReplicationConfigurationNotFoundError": (404, "NotFound"),
+    "RequestExpired": (400, "Unauthenticated"),
+    "RequestHeaderSectionTooLarge": (400, "Unusable"),
+    "RequestIsNotMultiPartContent": (400, "Unusable"),
+    "RequestTimeout": (400, "TimedOut"),
+    "RequestTimeTooSkewed": (403, "Unauthenticated"),
+    "RequestTorrentOfBucketError": (400, "Unusable"),
+    "RestoreAlreadyInProgress": (409, "Conflict"),
+    "ServerSideEncryptionConfigurationNotFoundError": (400, "Unusable"),
+    "ServiceUnavailable": (503, "Throttled"),
+    "SignatureDoesNotMatch": (403, "Unauthenticated"),
+    "SlowDown": (503, "Throttled"),
+    "TemporaryRedirect": (307, "Transient"),
+    "TokenCodeInvalidError": (400, "Unusable"),
+    "TokenRefreshRequired": (400, "Unauthenticated"),
+    "TooManyAccessPoints": (400, "Unusable"),
+    "TooManyBuckets": (400, "Unusable"),
+    "TooManyMultiRegionAccessPointregionsError": (400, "Unusable"),
+    "UnauthorizedAccess": (403, "Forbidden"),
+    "UnexpectedContent": (400, "Unusable"),
+    "UnexpectedIPError": (403, "Forbidden"),
+    "UnresolvableGrantByEmailAddress": (400, "Unusable"),
+    "UserKeyMustBeSpecified": (400, "Unusable"),
+    "XAmzContentSHA256Mismatch": (400, "ChecksumMismatch"),
+}
+# From no list of AWS's S3: where else a code comes from, and the error that a caller needs.
+ELSEWHERE = {
+    "InvalidRegionName": (400, "ConfigError"),  # STS-like endpoints of AWS
+    "QuotaExceeded": (403, "NoSpace"),  # Ceph
+    "TooManyRequests": (429, "Throttled"),  # R2, Ceph
+    "XMinioServerNotInitialized": (503, "Transient"),  # MinIO
+    "XMinioStorageFull": (507, "NoSpace"),  # MinIO
+}
+MODEL = botocore.loaders.Loader().load_service_model("s3", "service-2")["shapes"]
+RETRIED = {
+    *standard.TransientRetryableChecker._TRANSIENT_ERROR_CODES,
+    *standard.ThrottledRetryableChecker._THROTTLED_ERROR_CODES,
+}
+# Retried by botocore for other services than S3.
+OTHER_SERVICES = {
+    *("EC2ThrottledException", "LimitExceededException", "ProvisionedThroughputExceededException"),
+    "TransactionInProgressException",
+}
+
+
+def _error(status, code):
+    return S3_CODES.refusal(Response(status, body=document("Error", Code=code)), "read", "s3://b/k").error
+
+
+@pytest.mark.parametrize("code", DOCUMENTED)
+def test_every_documented_code_has_the_error_that_a_caller_needs(code):
+    status, name = DOCUMENTED[code]
+    assert type(_error(status, code)) is getattr(errors, name)
+
+
+def test_every_code_of_botocores_model_has_the_error_of_its_kind():
+    for code, shape in MODEL.items():
+        if shape.get("exception"):
+            error = _error(shape["error"]["httpStatusCode"], code)
+            kind = {403: errors.Forbidden, 404: errors.NotFound, 409: errors.AlreadyExists}
+            assert isinstance(error, kind.get(shape["error"]["httpStatusCode"], errors.Unusable)), code
+
+
+@pytest.mark.parametrize("code", sorted(RETRIED - OTHER_SERVICES))
+def test_error_codes_retried_by_aws_sdk_are_transient(code):
+    assert isinstance(_error(400, code), Transient)
+
+
+def test_no_row_of_the_table_is_in_no_list():
+    assert {*S3_CODES.codes} <= {*DOCUMENTED, *ELSEWHERE, *RETRIED, "ThrottlingException"}
+
+
+@pytest.mark.parametrize("code", ELSEWHERE)
+def test_every_code_of_other_stores_has_the_error_that_a_caller_needs(code):
+    status, name = ELSEWHERE[code]
+    assert type(_error(status, code)) is getattr(errors, name)
+
+
+# As botocore's S3RegionRedirector has it, and as AWS documents which codes ask for new credentials.
+REGION = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
+RENEWED = {"ExpiredToken", "InvalidToken", "RequestExpired", "TokenRefreshRequired"}
+
+
+def test_regions_are_followed_where_awss_sdk_follows_them():
+    followed = {code for code, meaning in S3_CODES.codes.items() if meaning.region}
+    assert followed >= REGION
+    assert followed - REGION == {"InvalidLocationConstraint", "InvalidRegionName", "Redirect", "TemporaryRedirect"}
+    assert {status for status, meaning in S3_CODES.statuses.items() if meaning.region} == {301, 307, 400}
+
+
+def test_credentials_are_renewed_for_codes_that_report_expiry():
+    assert {code for code, meaning in S3_CODES.codes.items() if meaning.renews} == RENEWED
+    assert {status for status, meaning in S3_CODES.statuses.items() if meaning.renews} == {400, 403}
+    assert all(S3_CODES.codes[code].error is Unauthenticated for code in RENEWED)
+
+
+def test_the_right_region_is_named_wherever_the_answer_has_it():
+    body = document("Error", Code="AuthorizationHeaderMalformed", Region="eu-west-1")
+    refusal = S3_CODES.refusal(Response(400, body=body), "read", "")
+    assert ("region='eu-west-1'" in str(refusal.error), refusal.region) == (True, "eu-west-1")
+    headers = {"x-amz-bucket-region": "eu-west-2"}
+    refusal = S3_CODES.refusal(Response(301, headers, document("Error", Code="PermanentRedirect")), "read", "")
+    assert (type(refusal.error), refusal.region) == (ConfigError, "eu-west-2")
+
+
+@pytest.mark.parametrize("region", ["evil.com", "a/b", "a@b", "x" * 41, "EU", "a b", "é", "%2e"])
+def test_unsafe_region_in_refusal_is_discarded(region):
+    body = document("Error", Code="AuthorizationHeaderMalformed", Region=region)
+    for response in (Response(400, body=body), Response(301, {"x-amz-bucket-region": region})):
+        assert S3_CODES.refusal(response, "read", "").region == ""
+
+
+def test_key_details_in_server_refusal_are_hidden_from_error():
+    body = document(
+        "Error", Code="SignatureDoesNotMatch", AWSAccessKeyId="ID", StringToSign="TOKEN", SignatureProvided="S"
+    )
+    error = S3_CODES.refusal(Response(403, body=body), "read", "").error
+    assert isinstance(error, PenstockError)
+    assert not {"ID", "TOKEN"} & set(str(error).replace("_", " ").split())

@@ -86,7 +86,7 @@ def test_missing_preset_credentials_error_names_searched_variables(lake, monkeyp
     with pytest.raises(Unauthenticated, match="no credentials for Lake: looked in S3Options, LAKE_ID and LAKE_SECRET;"):
         ps.stat("lake://bucket/a")
     monkeypatch.setenv("LAKE_ID", "half")
-    with pytest.raises(ConfigError, match=r"\(LAKE_ID, LAKE_SECRET\) gives half a pair"):
+    with pytest.raises(ConfigError, match=r"\(LAKE_ID, LAKE_SECRET\) gives an incomplete or empty pair"):
         ps.stat("lake://bucket/a")
     keys = lake.settings
     assert not [*ps.list("lake://bucket/", store=ps.S3Options(access_key=keys.access_key, secret_key=keys.secret_key))]

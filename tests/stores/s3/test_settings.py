@@ -32,12 +32,7 @@ def environ(tmp_path):
 
 def test_settings_default_to_aws_in_us_east_1(environ):
     assert replace(resolve(S3Options(), environ), identity=b"") == StoreSettings(
-        endpoint=None,
-        region="us-east-1",
-        addressing="virtual",
-        ca_file=certifi.where(),
-        proxy=None,
-        anonymous=False,
+        endpoint=None, region="us-east-1", addressing="virtual", ca_file=certifi.where(), proxy=None, anonymous=False
     )
 
 

@@ -12,12 +12,7 @@ HUSH = "hush-hush-hush"
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"token": HUSH},
-        {"username": "me", "password": HUSH},
-        {"headers": {"X-Api-Key": HUSH}},
-    ],
+    "options", [{"token": HUSH}, {"username": "me", "password": HUSH}, {"headers": {"X-Api-Key": HUSH}}]
 )
 def test_secrets_are_shown_nowhere_and_go_to_workers_alone(options):
     made = HTTPOptions(**options)

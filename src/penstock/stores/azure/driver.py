@@ -10,6 +10,7 @@ from functools import partial
 from hashlib import md5
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
 
 from penstock.engine.contracts.driver import Abilities, Payload
 from penstock.engine.contracts.exchange import Exchange, Request
@@ -37,16 +38,7 @@ from penstock.stores.azure.options import WHERE
 from penstock.stores.azure.signing import AccountKey, AzureSigner
 from penstock.stores.direct import direct
 from penstock.stores.http.answers import STATUSES, Answers, Codes, Meaning, Reads
-from penstock.stores.http.headers import (
-    escape,
-    is_strong,
-    lifetime,
-    parse_date,
-    read_metadata,
-    strip_quotes,
-    trim_headers,
-    write_metadata,
-)
+from penstock.stores.http.headers import escape, is_strong, lifetime, read_metadata, trim_headers, write_metadata
 from penstock.stores.http.listing import ListingWalks
 from penstock.stores.http.verify import RunningHash, Verification
 from penstock.values import ObjectMeta, Page, Presigned, Span
@@ -56,7 +48,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.credentials import Identity
-    from penstock.engine.contracts.driver import Attributes, Digest, UploadPart
+    from penstock.engine.contracts.driver import Attributes, UploadPart
     from penstock.engine.contracts.exchange import Response
     from penstock.stores.azure.signing import Authorization, Container
     from penstock.values import Running, Uploads
@@ -75,16 +67,12 @@ _PRESIGNED: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def _begin_md5() -> Digest:
-    return md5(usedforsecurity=False)
-
-
 def _stored_sum(stored: str) -> Running:
     return RunningHash(md5(usedforsecurity=False), stored)
 
 
 # The service refuses a body that does not match its Content-MD5, and stores nothing.
-ABILITIES = Abilities(digest=_begin_md5, seeks=False, ranges=None, sums=True)
+ABILITIES = Abilities(digest=partial(md5, usedforsecurity=False), seeks=False, ranges=None, sums=True)
 _SUMMED, _UNSUMMED = Verification(digests={"content-md5": _stored_sum}), Verification()
 
 
@@ -102,9 +90,9 @@ class AzureDriver(Reads):
         """Address ``container`` as ``identity``; ``checksums`` compares whole objects with their stored MD5."""
         self.abilities = ABILITIES if checksums else replace(ABILITIES, sums=False)
         self._root = container.root
-        path, self._container = _split_container(container)
+        path = urlsplit(container.endpoint).path
         self._origin = container.endpoint.removesuffix(path)
-        self._base = f"{path}/{self._container}/"
+        self._base = f"{path}/{escape(container.name)}/"
         self.identity = identity
         self._sign = AzureSigner(container, identity.current)
         self._answers = Answers(AZURE_CODES, identity, self)
@@ -137,17 +125,7 @@ class AzureDriver(Reads):
             metadata = read_metadata(headers, METADATA)
             if is_folder(metadata, headers.get("x-ms-resource-type", "")):
                 raise NotFound("no such object (this is a folder)", url=self.url(key))
-            with self._answers.locating(key):
-                size = self._verify.length(headers)
-            return ObjectMeta(
-                key=key,
-                size=size,
-                etag=strip_quotes(headers.get("etag", "")),
-                modified=parse_date(headers.get("last-modified", "")),
-                metadata=metadata,
-                content_type=headers.get("content-type", ""),
-                checksum=self._verify.checksum(headers),
-            )
+            return self._describe(key, headers, metadata)
 
         return Exchange(self._request("HEAD", key), parse)
 
@@ -303,7 +281,7 @@ class AzureDriver(Reads):
     def _listing(self, query: Mapping[str, str]) -> Request:
         asked = {"restype": "container", "comp": "list", "maxresults": str(self.page_keys)}
         asked |= {name: value for name, value in query.items() if value}
-        request = self._built("GET", self._base[:-1], query=asked)
+        request = self._request("GET", "", query=asked)
         request.most_bytes, request.deferred = _LISTING_BYTES, True
         return request
 
@@ -316,22 +294,9 @@ class AzureDriver(Reads):
         headers: Mapping[str, str] | None = None,
         body: Payload | None = None,
     ) -> Request:
-        self._require(key)
-        return self._built(method, self._base + escape(key), query=query, headers=headers, body=body)
-
-    def _require(self, key: str) -> None:
-        if not key:
-            raise InvalidURL("this names a container, not an object in it", url=self.url(key))
-
-    def _built(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] | None = None,
-        body: Payload | None = None,
-    ) -> Request:
+        if "restype" not in (query or {}):
+            self._require(key)
+        path = self._base + escape(key) if key else self._base[:-1]
         sent = trim_headers(headers or {})
         if body is not None and body.digest:
             sent["content-md5"] = b64encode(bytes.fromhex(body.digest)).decode()
@@ -341,14 +306,12 @@ class AzureDriver(Reads):
         lines = (*lines, "Content-Type:", "Expect:")
         return Request(method, self._origin + path + search, lines, body=body.data if body is not None else None)
 
+    def _require(self, key: str) -> None:
+        if not key:
+            raise InvalidURL("this names a container, not an object in it", url=self.url(key))
+
 
 _NO_QUERY: Mapping[str, str] = {}
-
-
-def _split_container(container: Container) -> tuple[str, str]:
-    _, _, rest = container.endpoint.partition("://")
-    _, slash, path = rest.partition("/")
-    return slash + path, escape(container.name)
 
 
 def _raise(error: PenstockError) -> str:
@@ -361,11 +324,7 @@ _TOKEN = 24  # characters of an upload's random name, before its attributes
 
 
 def new_upload(attributes: Attributes) -> str:
-    """Return the id of a new upload: a random name, and the attributes, which are sent at completion.
-
-    Blocks belong to the name of an object and not to an upload. With the random name in their ids, two writers of one
-    object never use each other's blocks.
-    """
+    """Return the id of a new upload: a random name, and the attributes, which are sent at completion."""
     return token_hex(_TOKEN // 2) + json.dumps(encode_attributes(attributes))
 
 
@@ -375,11 +334,7 @@ def described_in(upload: str) -> dict[str, str]:
 
 
 def block_id(upload: str, part: UploadPart) -> str:
-    """Return the id of a part's block, in base64.
-
-    Before encoding, the id has 32 characters, like the ids of Azure's SDK for Python: all ids of one object must have
-    the same length, including those of other tools' unfinished uploads.
-    """
+    """Return a part's block id, as long as those of Azure's SDK for Python: all ids of one object must be."""
     return b64encode(f"{upload[:_TOKEN]}{part.number:08}".encode()).decode()
 
 
@@ -445,22 +400,31 @@ _CODES: Mapping[str, Meaning] = {
     "BlobOperationNotSupported": Meaning(
         Unsupported, "; the object was made by the Data Lake API, or is of another kind: delete it first"
     ),
-    "BlobOverwritten": Meaning(Conflict),
+    **dict.fromkeys(("BlobOverwritten", "LeaseNotPresentWithBlobOperation", "PathConflict"), Meaning(Conflict)),
+    "SystemInUse": Meaning(Conflict),
     "BlobTierInadequateForContentLength": Meaning(Unusable, "; larger than the tier allows"),
     "BlobUsesCustomerSpecifiedEncryption": Meaning(Unsupported, "; it is encrypted with a key that the caller gives"),
     "BlockCountExceedsLimit": Meaning(Unusable, "; an object has at most 50,000 blocks: pass larger part_bytes"),
     "BlockListTooLong": Meaning(Unusable, "; an object has at most 50,000 blocks: pass larger part_bytes"),
-    "ConditionHeadersNotSupported": Meaning(Bug, _OURS),
-    "ConditionNotMet": Meaning(PreconditionFailed),
+    **dict.fromkeys(("ConditionHeadersNotSupported", "InvalidBlockId", "InvalidHttpVerb"), Meaning(Bug, _OURS)),
+    **dict.fromkeys(("InvalidXmlDocument", "InvalidXmlNodeValue", "MissingContentLengthHeader"), Meaning(Bug, _OURS)),
+    **dict.fromkeys(("MissingRequiredHeader", "MissingRequiredQueryParameter"), Meaning(Bug, _OURS)),
+    **dict.fromkeys(("MissingRequiredXmlNode", "MultipleConditionHeadersNotSupported"), Meaning(Bug, _OURS)),
+    "UnsupportedXmlNode": Meaning(Bug, _OURS),
+    **dict.fromkeys(("ConditionNotMet", "SourceConditionNotMet"), Meaning(PreconditionFailed)),
+    "TargetConditionNotMet": Meaning(PreconditionFailed),
     "ContainerBeingDeleted": Meaning(NotFound, "; the container is being deleted", missing="bucket"),
     "ContainerDisabled": Meaning(Forbidden, "; the container is disabled"),
     "ContainerNotFound": Meaning(NotFound, "; check the container's name, and {where}", missing="bucket"),
     "ContentLengthLargerThanTierLimit": Meaning(Unusable, "; larger than the tier allows"),
-    "CopyAcrossAccountsNotSupported": Meaning(Unsupported, _NOT_OFFERED),
+    **dict.fromkeys(("CopyAcrossAccountsNotSupported", "FeatureVersionMismatch"), Meaning(Unsupported, _NOT_OFFERED)),
+    **dict.fromkeys(("UnsupportedHeader", "UnsupportedHttpVerb"), Meaning(Unsupported, _NOT_OFFERED)),
+    "UnsupportedQueryParameter": Meaning(Unsupported, _NOT_OFFERED),
     "Crc64Mismatch": Meaning(ChecksumMismatch, _DAMAGED),
     FULL_FOLDER: Meaning(NotFound, "; there is a folder of this name, and no object", missing="object"),
-    "EmptyMetadataKey": Meaning(Unusable),
-    "FeatureVersionMismatch": Meaning(Unsupported, _NOT_OFFERED),
+    **dict.fromkeys(("EmptyMetadataKey", "InvalidHeaderValue", "InvalidInput", "InvalidOperation"), Meaning(Unusable)),
+    **dict.fromkeys(("InvalidQueryParameterValue", "OutOfRangeInput"), Meaning(Unusable)),
+    "OutOfRangeQueryParameterValue": Meaning(Unusable),
     "InsufficientAccountPermissions": Meaning(Forbidden, "; the account takes no such request at present"),
     "InternalError": Meaning(Transient),
     "InvalidAuthenticationInfo": Meaning(Unauthenticated, _STALE, renews=True),
@@ -470,42 +434,22 @@ _CODES: Mapping[str, Meaning] = {
         "wait the week after which the service forgets it",
     ),
     "InvalidBlobType": Meaning(Unusable, "; the object is an append or page blob: delete it, or write another"),
-    "InvalidBlockId": Meaning(Bug, _OURS),
     "InvalidBlockList": Meaning(Conflict, _BLOCKS),
-    "InvalidHeaderValue": Meaning(Unusable),
-    "InvalidHttpVerb": Meaning(Bug, _OURS),
-    "InvalidInput": Meaning(Unusable),
     "InvalidMd5": Meaning(ChecksumMismatch),
     "InvalidMetadata": Meaning(Unusable, "; names of metadata are letters, digits and '_', and begin with no digit"),
-    "InvalidOperation": Meaning(Unusable),
-    "InvalidQueryParameterValue": Meaning(Unusable),
     "InvalidRange": Meaning(Truncated, "; the object ends before the range begins"),
-    "InvalidResourceName": Meaning(InvalidURL, _NO_NAME),
+    **dict.fromkeys(("InvalidResourceName", "InvalidUri", "RequestUrlFailedToParse"), Meaning(InvalidURL, _NO_NAME)),
     "InvalidSourceBlobType": Meaning(Unsupported, "; only block blobs are copied"),
     "InvalidSourceBlobUrl": Meaning(Unsupported, "; the service cannot read the source"),
-    "InvalidUri": Meaning(InvalidURL, _NO_NAME),
-    "InvalidXmlDocument": Meaning(Bug, _OURS),
-    "InvalidXmlNodeValue": Meaning(Bug, _OURS),
     "KeyBasedAuthenticationNotPermitted": Meaning(
         Forbidden, "; the account takes no account keys: use Microsoft Entra ID (pip install penstock[azure])"
     ),
-    "LeaseAlreadyPresent": Meaning(Conflict, _LEASED),
-    "LeaseIdMismatchWithBlobOperation": Meaning(Conflict, _LEASED),
-    "LeaseIdMissing": Meaning(Conflict, _LEASED),
-    "LeaseLost": Meaning(Conflict, _LEASED),
-    "LeaseNotPresentWithBlobOperation": Meaning(Conflict),
+    **dict.fromkeys(("LeaseAlreadyPresent", "LeaseIdMismatchWithBlobOperation"), Meaning(Conflict, _LEASED)),
+    **dict.fromkeys(("LeaseIdMissing", "LeaseLost"), Meaning(Conflict, _LEASED)),
     "Md5Mismatch": Meaning(ChecksumMismatch, _DAMAGED),
     "MetadataTooLarge": Meaning(Unusable, "; metadata have at most 8 KiB"),
-    "MissingContentLengthHeader": Meaning(Bug, _OURS),
-    "MissingRequiredHeader": Meaning(Bug, _OURS),
-    "MissingRequiredQueryParameter": Meaning(Bug, _OURS),
-    "MissingRequiredXmlNode": Meaning(Bug, _OURS),
-    "MultipleConditionHeadersNotSupported": Meaning(Bug, _OURS),
     "NoAuthenticationInformation": Meaning(Unauthenticated, _PRIVATE),
     "OperationTimedOut": Meaning(TimedOut),
-    "OutOfRangeInput": Meaning(Unusable),
-    "OutOfRangeQueryParameterValue": Meaning(Unusable),
-    "PathConflict": Meaning(Conflict),
     "PathNotFound": Meaning(NotFound, missing="object"),
     "PendingCopyOperation": Meaning(Conflict, "; another tool copies something to it at this moment"),
     "PublicAccessNotPermitted": Meaning(
@@ -514,19 +458,11 @@ _CODES: Mapping[str, Meaning] = {
         "AZURE_STORAGE_ANON",
     ),
     "RequestBodyTooLarge": Meaning(Unusable, "; larger than the service allows"),
-    "RequestUrlFailedToParse": Meaning(InvalidURL, _NO_NAME),
     "ResourceNotFound": Meaning(NotFound, f"; or it is not public: pass credentials ({_WAYS})"),
     "ResourceTypeMismatch": Meaning(Unusable, "; this is not a blob: check the container's name, and {where}"),
     "ServerBusy": Meaning(Throttled),
     "SnapshotsPresent": Meaning(Conflict, "; it has snapshots, which go first"),
-    "SourceConditionNotMet": Meaning(PreconditionFailed),
-    "SystemInUse": Meaning(Conflict),
-    "TargetConditionNotMet": Meaning(PreconditionFailed),
     "UnauthorizedBlobOverwrite": Meaning(AlreadyExists, "; and the SAS permits no overwriting"),
-    "UnsupportedHeader": Meaning(Unsupported, _NOT_OFFERED),
-    "UnsupportedHttpVerb": Meaning(Unsupported, _NOT_OFFERED),
-    "UnsupportedQueryParameter": Meaning(Unsupported, _NOT_OFFERED),
-    "UnsupportedXmlNode": Meaning(Bug, _OURS),
 }
 
 _STATUSES: Mapping[int, Meaning] = {

@@ -1,6 +1,4 @@
-"""Azure's listings in XML as pages: blobs and common prefixes, blobs with blocks only, the marker to continue.
-
-Listing of a hierarchical namespace in byte order: the next query, and the items that can be listed already.
+"""Azure's listings in XML as pages; those of a hierarchical namespace are put into byte order.
 
 Such an account compares paths part by part: it lists all of ``a/`` before ``a-b``, which comes first in byte order.
 So a folder that is larger than one answer is listed on its own level, with its folders as common prefixes, and each of
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from penstock.errors import Damaged, Unsupported
-from penstock.stores.direct import key_bytes
+from penstock.stores.direct import item_bytes, key_bytes
 from penstock.stores.http.answers import child_texts, local_name
 from penstock.stores.http.headers import parse_date, strip_quotes
 from penstock.stores.http.listing import require_field, required_size
@@ -36,11 +34,9 @@ def is_folder(metadata: dict[str, str], kind: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Blobs:
-    """Entries of one answer, in byte order.
+    """Entries of one answer, in byte order; ``entries`` are without folder markers.
 
     Attributes:
-        entries: Objects, without folder markers.
-        prefixes: Common prefixes.
         marker: Continues the listing; empty at its end.
         last: The last name in the service's order, without the delimiter at the end of a prefix.
         hierarchical: The account has a hierarchical namespace, as its answers show for each name.
@@ -226,21 +222,21 @@ class Walk:
         if found.last and found.last <= folder.last and utf_16(found.last) <= utf_16(folder.last):
             raise Damaged(f"the listing does not advance: {found.last[:200]!r} came after {folder.last[:200]!r}")
         names: list[ObjectMeta | str] = [*found.entries, *(() if folder.whole else found.prefixes)]
-        items = sorted((*folder.held, *names), key=_order)
+        items = sorted((*folder.held, *names), key=item_bytes)
         _check_listed_names(folder.prefix, items)
         items = [each for each in items if self._wanted(each)]
         ready = len(items)
         if found.marker:
             bound = _bound_later_names(found.last)
-            ready = next((at for at, each in enumerate(items) if _order(each) > bound), ready)
+            ready = next((at for at, each in enumerate(items) if item_bytes(each) > bound), ready)
         state = replace(folder, marker=found.marker, last=found.last or folder.last, over=not found.marker)
         page, walk = self._tell(replace(state, ready=tuple(items[:ready]), at=0, held=tuple(items[ready:])))
         return replace(page, advanced=advanced), walk
 
     def _wanted(self, item: ObjectMeta | str) -> bool:
         if isinstance(item, str):
-            return _order(item) > key_bytes(self.after) or (not self.flat and self.after.startswith(item))
-        return _order(item) > key_bytes(self.after)
+            return item_bytes(item) > key_bytes(self.after) or (not self.flat and self.after.startswith(item))
+        return item_bytes(item) > key_bytes(self.after)
 
     def _tell(self, folder: _Folder | None) -> tuple[Page, Walk | None]:
         """Return a page of files up to the next folder, here or above, or up to the last known item."""
@@ -298,7 +294,3 @@ def _bound_later_names(last: str) -> bytes:
     """
     beyond = next((at for at, character in enumerate(last) if character > "\uffff"), None)
     return key_bytes(last) if beyond is None else key_bytes(last[:beyond]) + b"\xee\x7f"  # U+E000 is EE 80 80
-
-
-def _order(item: ObjectMeta | str) -> bytes:
-    return key_bytes(item if isinstance(item, str) else item.key)

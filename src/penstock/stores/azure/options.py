@@ -58,7 +58,6 @@ class AzureOptions(StoreOptions):
     checksums: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse contradictions at once, not at the first request."""
         ways = ("account_key", "sas_token", "connection_string", "token", "credential")
         given = [name for name in ways if getattr(self, name) is not None]
         given += ["anonymous=True"] if self.anonymous else []

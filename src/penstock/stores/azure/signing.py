@@ -36,8 +36,6 @@ class Container:
     """Location of a container.
 
     Attributes:
-        name: The container.
-        account: The storage account.
         endpoint: ``scheme://host[:port][/path]`` of the account's blob service.
         root: Prefix of its objects' URLs, in messages; ends in ``/``.
 
@@ -107,20 +105,6 @@ class _SharedKeyForm(NamedTuple):
 class AzureSigner:
     """Authoriser of requests to one container, with the current credentials."""
 
-    __slots__ = (
-        "_account",
-        "_clock",
-        "_container",
-        "_credentials",
-        "_fixed",
-        "_forms",
-        "_inner",
-        "_outer",
-        "_second",
-        "_signed_by",
-        "_stamp",
-    )
-
     def __init__(
         self,
         container: Container,
@@ -162,11 +146,7 @@ class AzureSigner:
         return search, (*self._fixed, *lines)
 
     def source(self, key: str, url: str) -> dict[str, str]:
-        """Return the headers that let the service itself read an object of this container, at ``url``, for a copy.
-
-        The service takes no account key for a source. Instead, the key signs an SAS for this object that is valid for
-        15 minutes.
-        """
+        """Return the headers that let the service read the source of a copy; an account key signs an SAS for that."""
         credentials = self._credentials()
         if isinstance(credentials, AccountKey):
             credentials = self._granted(credentials, key, url, "r", self._clock() + _SOURCE_S)
@@ -220,16 +200,13 @@ class AzureSigner:
 
 
 def _build_form(names: tuple[str, ...]) -> _SharedKeyForm:
+    # The service's order of header names: a locale's, without hyphens, ``_`` before digits.
     own = sorted(
-        (*(name for name in names if name.startswith("x-ms-")), "x-ms-date", "x-ms-version"), key=_make_sort_key
+        (*(name for name in names if name.startswith("x-ms-")), "x-ms-date", "x-ms-version"),
+        key=lambda name: name.replace("-", "").replace("_", "!"),
     )
     slots = [name for name in _SLOTS if name in names or name == "content-length"]
     standard = "".join("%s\n" if name in slots else "\n" for name in _SLOTS)
     lines = "".join(f"{name}:{VERSION if name == 'x-ms-version' else '%s'}\n" for name in own)
     picked = (*slots, *(name for name in own if name != "x-ms-version"))
     return _SharedKeyForm(itemgetter(*picked), standard + lines)
-
-
-def _make_sort_key(name: str) -> str:
-    """Return the key that the service sorts header names by: a locale's order, no hyphens, ``_`` before digits."""
-    return name.replace("-", "").replace("_", "!")

@@ -31,7 +31,6 @@ from penstock.stores.store import Opening, Store
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.engine.contracts.credentials import CredentialSource
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
     from penstock.stores.azure.signing import Authorization
@@ -85,14 +84,47 @@ class Azure(Store):
                 "write https://, or pass account_key=, which is never sent",
                 url=opening.root,
             )
-        identity = RefreshingCredentials(source(options, settings, opening.environ))
+        identity: RefreshingCredentials[Authorization]
+        identity = RefreshingCredentials(AzureCredentials(options, settings, opening.environ))
         driver = AzureDriver(Container(name, account, endpoint, opening.root), identity, checksums=options.checksums)
         driver.abilities = replace(self.abilities, digest=driver.abilities.digest, sums=driver.abilities.sums)
         driver.page_keys = self.limits.page_keys
         return driver, make_transport(opening, endpoint, self.where)
 
     def resolve(self, options: AzureOptions, environ: Mapping[str, str]) -> tuple[AzureSettings, bytes]:
-        return resolve(options, environ)
+        """Look up every setting in the order that ``AzureOptions`` documents; an empty variable counts as unset.
+
+        Explicit credentials hide all of the environment's; a connection string's account and endpoint hide those of
+        variables. Also returns an identity, which changes when the environment names other credentials. No error quotes
+        a secret.
+        """
+        explicit = _is_explicit(options)
+        string, said = _string(options, environ, explicit=explicit)
+        account = first([("AzureOptions.account", options.account), (said, string.get("accountname"))])
+        key = first([("AzureOptions.account_key", options.account_key), (said, string.get("accountkey"))])
+        sas = first([("AzureOptions.sas_token", options.sas_token), (said, string.get("sharedaccesssignature"))])
+        where = first([("AzureOptions.endpoint", options.endpoint), (said, _endpoint_of(string))])
+        if not string:
+            account = first([account, *variables(environ, *_ACCOUNTS)])
+            where = first([where, *variables(environ, _ENDPOINT)])
+        anonymous = options.anonymous
+        if not (explicit or string):
+            key = first([key, *variables(environ, *_KEYS)])
+            sas = first([sas, *variables(environ, _SAS)])
+            if "anonymous" not in given(options):
+                anonymous = environ.get(_ANON, "").lower() not in _FALSE
+        settings = AzureSettings(
+            account=_checked_account(account),
+            endpoint=endpoints.normal(where[1], where[0]) if where[1] else "",
+            ca_file=ca_file(options.transport, environ),
+            proxy=options.transport.proxy,
+            anonymous=anonymous,
+            key=_checked_key(key),
+            sas=_checked_sas(sas),
+        )
+        names = () if explicit else (*_KEYS, _SAS, _STRING, _ANON, *_CHAIN)
+        told = [(name, environ.get(name)) for name in names]
+        return settings, sha256(repr(told).encode("utf-8", "surrogateescape")).digest() if told else b""
 
     def bucket_fault(self, bucket: str) -> str:
         name, mark, host = bucket.partition("@")
@@ -171,42 +203,6 @@ class AzureSettings:
     anonymous: bool = False
     key: SourcedValue = SourcedValue()
     sas: SourcedValue = SourcedValue()
-
-
-def resolve(options: AzureOptions, environ: Mapping[str, str]) -> tuple[AzureSettings, bytes]:
-    """Look up every setting in the order that ``AzureOptions`` documents; an empty variable counts as unset.
-
-    Explicit credentials hide all of the environment's; a connection string's account and endpoint hide those of
-    variables. Also returns an identity, which changes when the environment names other credentials. No error quotes a
-    secret.
-    """
-    explicit = _is_explicit(options)
-    string, said = _string(options, environ, explicit=explicit)
-    account = first([("AzureOptions.account", options.account), (said, string.get("accountname"))])
-    key = first([("AzureOptions.account_key", options.account_key), (said, string.get("accountkey"))])
-    sas = first([("AzureOptions.sas_token", options.sas_token), (said, string.get("sharedaccesssignature"))])
-    where = first([("AzureOptions.endpoint", options.endpoint), (said, _endpoint_of(string))])
-    if not string:
-        account = first([account, *variables(environ, *_ACCOUNTS)])
-        where = first([where, *variables(environ, _ENDPOINT)])
-    anonymous = options.anonymous
-    if not (explicit or string):
-        key = first([key, *variables(environ, *_KEYS)])
-        sas = first([sas, *variables(environ, _SAS)])
-        if "anonymous" not in given(options):
-            anonymous = environ.get(_ANON, "").lower() not in _FALSE
-    settings = AzureSettings(
-        account=_checked_account(account),
-        endpoint=endpoints.normal(where[1], where[0]) if where[1] else "",
-        ca_file=ca_file(options.transport, environ),
-        proxy=options.transport.proxy,
-        anonymous=anonymous,
-        key=_checked_key(key),
-        sas=_checked_sas(sas),
-    )
-    names = () if explicit else (*_KEYS, _SAS, _STRING, _ANON, *_CHAIN)
-    told = [(name, environ.get(name)) for name in names]
-    return settings, sha256(repr(told).encode("utf-8", "surrogateescape")).digest() if told else b""
 
 
 def locate_container(settings: AzureSettings, host: str) -> tuple[str, str]:
@@ -318,10 +314,9 @@ SCOPE = "https://storage.azure.com/.default"
 _VALID_S = 600.0
 
 
-def source(
-    options: AzureOptions, settings: AzureSettings, environ: Mapping[str, str]
-) -> CredentialSource[Authorization]:
-    """Return the source of credentials; nothing is looked up before its ``load``.
+@dataclass(frozen=True, slots=True, repr=False)
+class AzureCredentials:
+    """Source of credentials; nothing is looked up before its ``load``.
 
     In this order: the options (``anonymous``, key, SAS, connection string, token, ``credential``), the environment's
     key, SAS or connection string, and azure-identity's ``DefaultAzureCredential`` (environment, workload identity,
@@ -329,19 +324,13 @@ def source(
     forked parent. The environment is ``environ``, a copy. azure-identity reads the process's environment, so it is used
     only while both name the same identity. No error quotes foreign texts that might hold a secret.
     """
-    return _AzureChain(options, settings, environ)
 
-
-class _AzureChain:
-    """Credential source in the order that ``source`` documents."""
-
-    def __init__(self, options: AzureOptions, settings: AzureSettings, environ: Mapping[str, str]) -> None:
-        self._options = options
-        self._settings = settings
-        self._environ = environ
+    options: AzureOptions
+    settings: AzureSettings
+    environ: Mapping[str, str]
 
     def load(self) -> Authorization | None:
-        options, settings = self._options, self._settings
+        options, settings = self.options, self.settings
         if options.token is not None:
             return _bearer(options.token, None, "AzureOptions.token")
         if options.credential is not None:
@@ -352,7 +341,7 @@ class _AzureChain:
             return AccountKey(settings.key.value, settings.key.by)
         if settings.sas.value:
             return SharedAccess(settings.sas.value, settings.sas.by)
-        if resolve(options, os.environ)[1] != resolve(options, self._environ)[1]:
+        if Azure().resolve(options, os.environ)[1] != Azure().resolve(options, self.environ)[1]:
             raise Unauthenticated("the environment now names another identity: open a new source")
         return _request_token(_default(), "azure-identity's default chain")
 

@@ -19,20 +19,14 @@ from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.engine.contracts.driver import STAGED, Abilities, Conditions
 from penstock.engine.contracts.exchange import Exchange, Request
 from penstock.errors import (
-    AlreadyExists,
     Bug,
     ChecksumMismatch,
     ConfigError,
-    Conflict,
     Forbidden,
     InvalidURL,
     NoSpace,
-    NotFound,
-    PreconditionFailed,
     Throttled,
-    TimedOut,
     Transient,
-    Truncated,
     Unauthenticated,
     Unsupported,
     Unusable,
@@ -40,7 +34,7 @@ from penstock.errors import (
 from penstock.stores.gcs.options import KEYS, WHERE
 from penstock.stores.http.answers import STATUSES, Codes, Meaning
 from penstock.stores.http.verify import Crc, RunningCrc, RunningHash, Verification, from_base64
-from penstock.stores.s3.dialect import Dialect
+from penstock.stores.s3.dialect import SHARED_CODES, Dialect
 from penstock.stores.s3.driver import S3Driver
 from penstock.stores.s3.signing import EMPTY_SHA256, S3Signer, Scheme, keyed_query, signed_query
 from penstock.values import Page, Upload, Uploads
@@ -74,10 +68,6 @@ class Crc32c(Crc):
 
     digits = 8
     library = staticmethod(library)
-
-
-def body_headers(digest: str) -> Mapping[str, str]:
-    return {HEADER: f"crc32c={b64encode(bytes.fromhex(digest)).decode()}"}
 
 
 def stored_sum(stored: str) -> Running | None:
@@ -243,53 +233,22 @@ _NOT_OFFERED = "; the store does not offer this"
 
 # "HTTP status and error codes for XML" of Google's documentation.
 _CODES: Mapping[str, Meaning] = {
+    **SHARED_CODES,
     "AccessDenied": Meaning(Forbidden, "; these credentials may not do this here"),
-    "AccountProblem": Meaning(Forbidden),
     "AuthenticationRequired": Meaning(Unauthenticated, _NOBODY, renews=True),
-    "AuthorizationHeaderMalformed": Meaning(Unauthenticated, _KEYS),
-    "BadDigest": Meaning(ChecksumMismatch, _DAMAGED),
-    "BucketAlreadyExists": Meaning(AlreadyExists),
-    "BucketAlreadyOwnedByYou": Meaning(AlreadyExists),
+    **dict.fromkeys(("AuthorizationHeaderMalformed", "InvalidAccessKeyId"), Meaning(Unauthenticated, _KEYS)),
+    **dict.fromkeys(("InvalidSecurity", "MalformedSecurityHeader"), Meaning(Unauthenticated, _KEYS)),
+    **dict.fromkeys(("MissingSecurityHeader", "SignatureDoesNotMatch"), Meaning(Unauthenticated, _KEYS)),
     "CrcMismatch": Meaning(ChecksumMismatch, _DAMAGED),
-    "EntityTooLarge": Meaning(Unusable, "; larger than the store allows"),
-    "EntityTooSmall": Meaning(Unusable, "; a part is smaller than the store allows"),
     "ExcessHeaderValues": Meaning(Bug),
     "ExpiredToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
-    "IncompleteBody": Meaning(Transient),
     "InsufficientQuota": Meaning(NoSpace, "; the quota is used up"),
-    "InternalError": Meaning(Transient),
-    "InvalidAccessKeyId": Meaning(Unauthenticated, _KEYS),
     "InvalidAuthentication": Meaning(Unauthenticated, _LOGIN, renews=True),
-    "InvalidBucketName": Meaning(InvalidURL),
-    "InvalidDigest": Meaning(ChecksumMismatch),
-    "InvalidPart": Meaning(Conflict, "; a part of the upload is gone"),
-    "InvalidPartOrder": Meaning(Bug),
-    "InvalidRange": Meaning(Truncated, "; the object ends before the range begins"),
-    "InvalidSecurity": Meaning(Unauthenticated, _KEYS),
     "InvalidToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
-    "InvalidURI": Meaning(InvalidURL),
     "KeyTooLong": Meaning(InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
-    "KeyTooLongError": Meaning(InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
-    "MalformedSecurityHeader": Meaning(Unauthenticated, _KEYS),
     "MetadataTooLarge": Meaning(Unusable, "; more metadata than the store takes"),
-    "MethodNotAllowed": Meaning(Unsupported, _NOT_OFFERED),
-    "MissingContentLength": Meaning(Bug),
-    "MissingSecurityHeader": Meaning(Unauthenticated, _KEYS),
-    "NoSuchBucket": Meaning(NotFound, "; check the bucket's name, and {where}", missing="bucket"),
-    "NoSuchKey": Meaning(NotFound, missing="object"),
-    "NoSuchUpload": Meaning(NotFound),
-    "NotImplemented": Meaning(Unsupported, _NOT_OFFERED),
     "ObjectUnderActiveHold": Meaning(Forbidden, _HELD),
-    "OperationAborted": Meaning(Transient),
-    "PreconditionFailed": Meaning(PreconditionFailed),
-    "QuotaExceeded": Meaning(NoSpace, "; the quota is used up"),
-    "RequestTimeTooSkewed": Meaning(Unauthenticated, "; this machine's clock is wrong: set it"),
-    "RequestTimeout": Meaning(TimedOut),
     "RetentionPolicyNotMet": Meaning(Forbidden, _HELD),
-    "ServiceUnavailable": Meaning(Throttled),
-    "SignatureDoesNotMatch": Meaning(Unauthenticated, _KEYS),
-    "SlowDown": Meaning(Throttled),
-    "TooManyRequests": Meaning(Throttled),
     "UserProjectAccessDenied": Meaning(Forbidden, "; these credentials may not bill the project of user_project="),
     "UserProjectAccountProblem": Meaning(Forbidden, "; the project of user_project= has no active billing"),
     "UserProjectInconsistent": Meaning(ConfigError, "; user_project= names another project than the credentials do"),
@@ -322,8 +281,6 @@ class ServiceToken(BearerToken):
 
 class Bearer:
     """Signer that puts the current access token into each request."""
-
-    __slots__ = ("_credentials", "_headers", "_proof", "_token")
 
     def __init__(self, credentials: Callable[[], BearerToken | None], headers: Mapping[str, str]) -> None:
         self._credentials = credentials
@@ -399,7 +356,7 @@ class Google(Dialect):
         return signed_query(address, _SCHEME, "GOOG4-RSA-SHA256", fields, lambda text: sign(text.encode()).hex())
 
     def body_headers(self, digest: str) -> Mapping[str, str]:
-        return body_headers(digest)
+        return {HEADER: f"crc32c={b64encode(bytes.fromhex(digest)).decode()}"}
 
     def domain(self, region: str) -> str:  # noqa: ARG002  the same for all
         return _HOST

@@ -71,9 +71,6 @@ class GCSOptions(StoreOptions):
     anonymous: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse incomplete and contradictory options at once, not at the first request."""
-        if (self.access_key is None) != (self.secret_key is None):
-            raise ConfigError("access_key and secret_key go together: one of them is missing")
         check_sources(self, *_SOURCES)
         given = [name for name in _SOURCES if getattr(self, name) not in (None, False)]
         if self.service_account is not None and given and given[0] in ("anonymous", "access_key"):

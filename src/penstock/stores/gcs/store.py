@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from email.message import Message
 
-    from penstock.engine.contracts.credentials import CredentialSource
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
 
@@ -71,13 +70,38 @@ class GCS(Store):
         settings = opening.settings
         bucket = BucketAddress(opening.bucket, settings.endpoint, virtual=False, scheme=opening.scheme)
         dialect = Google(keys=settings.access == "keys", user_project=settings.user_project)
-        identity = RefreshingCredentials(source(opening.options, settings, opening.environ))
+        identity = RefreshingCredentials(GoogleCredentials(opening.options, settings, opening.environ))
         driver = GCSDriver(bucket, identity, dialect, settings.user_project)
         driver.page_keys = self.limits.page_keys
         return driver, make_transport(opening, settings.endpoint or "https://storage.googleapis.com", self.where)
 
     def resolve(self, options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSettings, bytes]:
-        return resolve(options, environ)
+        """Resolve options and environment to settings and an identity; explicit options override the environment.
+
+        The identity changes when the environment names other credentials; none of them can be read from it. Tokens are
+        never sent over plain HTTP to another machine.
+        """
+        named, text = first([("GCSOptions.endpoint", options.endpoint), *variables(environ, _EMULATOR)])
+        if text is not None and named == _EMULATOR and "://" not in text:
+            text = f"http://{text}"
+        endpoint = None if text is None else normal(text, named)
+        access = _access(options, environ, emulated=named == _EMULATOR)
+        if access == "token" and endpoint is not None and endpoint.startswith("http:") and not is_here(endpoint):
+            message = (
+                f"{named} is plain HTTP to another machine: anybody on the way could read and use a token sent there; "
+                "use https://, or anonymous=True for a server that wants no credentials"
+            )
+            raise ConfigError(message)
+        settings = GCSSettings(
+            endpoint=endpoint,
+            ca_file=ca_file(options.transport, environ),
+            proxy=options.transport.proxy,
+            access=access,
+            user_project=options.user_project or "",
+        )
+        said = [(name, environ.get(name)) for name in (*KEYS, *CHAIN)]
+        identity = b"" if _explicit(options) else sha256(repr(said).encode("utf-8", "surrogateescape")).digest()
+        return settings, identity
 
     def key_fault(self, key: str) -> str:
         """Refuse what "Object name requirements" of Google's documentation refuses."""
@@ -115,7 +139,6 @@ class GCSSettings:
         ca_file: PEM file to verify servers with; None if this machine has none.
         proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
         access: Authorisation of requests: ``keys`` (HMAC), a ``token``, or ``nothing``.
-        user_project: Project that pays; empty for the bucket's own.
 
     """
 
@@ -124,35 +147,6 @@ class GCSSettings:
     proxy: str | None
     access: Literal["keys", "token", "nothing"]
     user_project: str = ""
-
-
-def resolve(options: GCSOptions, environ: Mapping[str, str]) -> tuple[GCSSettings, bytes]:
-    """Resolve options and environment to settings and an identity; explicit options override the environment.
-
-    The identity changes when the environment names other credentials; none of them can be read from it. Tokens are
-    never sent over plain HTTP to another machine.
-    """
-    named, text = first([("GCSOptions.endpoint", options.endpoint), *variables(environ, _EMULATOR)])
-    if text is not None and named == _EMULATOR and "://" not in text:
-        text = f"http://{text}"
-    endpoint = None if text is None else normal(text, named)
-    access = _access(options, environ, emulated=named == _EMULATOR)
-    if access == "token" and endpoint is not None and endpoint.startswith("http:") and not is_here(endpoint):
-        message = (
-            f"{named} is plain HTTP to another machine: anybody on the way could read and use a token sent there; "
-            "use https://, or anonymous=True for a server that wants no credentials"
-        )
-        raise ConfigError(message)
-    settings = GCSSettings(
-        endpoint=endpoint,
-        ca_file=ca_file(options.transport, environ),
-        proxy=options.transport.proxy,
-        access=access,
-        user_project=options.user_project or "",
-    )
-    said = [(name, environ.get(name)) for name in (*KEYS, *CHAIN)]
-    identity = b"" if _explicit(options) else sha256(repr(said).encode("utf-8", "surrogateescape")).digest()
-    return settings, identity
 
 
 def _explicit(options: GCSOptions) -> bool:
@@ -180,10 +174,9 @@ _OAUTH_CODE = re.compile(r"[a-z_]{1,40}(?=:|$)")  # RFC 6749, 5.2: a token servi
 _HELP = "`gcloud auth application-default login` makes some; anonymous=True (--anonymous) reads public data"
 
 
-def source(
-    options: GCSOptions, settings: GCSSettings, environ: Mapping[str, str] = os.environ
-) -> CredentialSource[Credentials | BearerToken]:
-    """Return the source of credentials; nothing is looked up before its ``load``.
+@dataclass(frozen=True, slots=True, repr=False)
+class GoogleCredentials:
+    """Source of credentials; nothing is looked up before its ``load``.
 
     By ``settings.access``: none; an HMAC key of options or environment; or a token. A token is passed, returned by a
     function, printed by a program, or comes from google-auth: for ``credentials_json``, ``credentials_file``, or its
@@ -191,32 +184,26 @@ def source(
     ``load`` starts over, so it sees rotated files, and shares no lock with a forked parent. No error quotes foreign
     texts that might hold a secret.
     """
-    return _GoogleChain(options, settings, environ)
 
-
-class _GoogleChain:
-    """Credential source in the order that ``source`` documents."""
-
-    def __init__(self, options: GCSOptions, settings: GCSSettings, environ: Mapping[str, str]) -> None:
-        self._options = options
-        self._settings = settings
-        self._environ = environ
+    options: GCSOptions
+    settings: GCSSettings
+    environ: Mapping[str, str]
 
     def load(self) -> Credentials | BearerToken | None:
-        options = self._options
-        if self._settings.access == "nothing":
+        options = self.options
+        if self.settings.access == "nothing":
             return None
-        if self._settings.access == "keys":
+        if self.settings.access == "keys":
             if options.access_key is not None:
                 return _pair("GCSOptions", options.access_key, options.secret_key)
-            key, secret = (self._environ.get(name) for name in KEYS)
+            key, secret = (self.environ.get(name) for name in KEYS)
             return _pair(" and ".join(KEYS), key, secret)
         own = self._own()
         return own if own is not None and options.service_account is None else self._from_google(own)
 
     def _own(self) -> BearerToken | None:
         """Return the token that the caller supplies; None if Google's chain must be asked."""
-        options = self._options
+        options = self.options
         if options.token is not None:
             return BearerToken(_clean(options.token, "GCSOptions.token"), found_in="GCSOptions.token")
         from penstock.stores.credentials import call_provider, run_credential_program
@@ -224,16 +211,17 @@ class _GoogleChain:
         if options.credentials is not None:
             return call_provider(options.credentials, BearerToken)
         if options.credentials_process is not None:
-            return run_credential_program(options.credentials_process, self._environ, BearerToken)
+            return run_credential_program(options.credentials_process, self.environ, BearerToken)
         return None
 
     def _from_google(self, own: BearerToken | None) -> BearerToken:
         try:
-            send = requests(self._settings.ca_file, self._settings.proxy)
-            found, where = (_wrap_token(own.token), own.found_in) if own is not None else self._found(send)
-            if self._options.service_account is not None:
-                found = _impersonate_account(found, self._options.service_account)
-                where = f"{where}, as {self._options.service_account}"
+            send = requests(self.settings.ca_file, self.settings.proxy)
+            found, where = self._found(send) if own is None else (_wrap_token(own.token), own.found_in)
+            if (account := self.options.service_account) is not None:
+                from google.auth.impersonated_credentials import Credentials as Impersonated
+
+                found, where = Impersonated(found, account, list(_SCOPES)), f"{where}, as {account}"
             found.refresh(send)
             expires_at = None if found.expiry is None else found.expiry.replace(tzinfo=UTC).timestamp()
             return _token(found, expires_at, where)
@@ -246,7 +234,7 @@ class _GoogleChain:
         raise failure
 
     def _found(self, send: Any) -> tuple[Any, str]:  # noqa: ANN401  google-auth has no types
-        options, environ = self._options, self._environ
+        options, environ = self.options, self.environ
         scopes = list(_IMPERSONATOR_SCOPES if options.service_account is not None else _SCOPES)
         if options.credentials_json is not None:
             where = "GCSOptions.credentials_json"
@@ -314,12 +302,6 @@ def _wrap_token(token: str) -> Any:  # noqa: ANN401  google-auth has no types
     return UserCredentials(token)
 
 
-def _impersonate_account(found: Any, account: str) -> Any:  # noqa: ANN401  google-auth has no types
-    from google.auth.impersonated_credentials import Credentials as Impersonated
-
-    return Impersonated(found, account, list(_SCOPES))
-
-
 def _pair(named: str, access_key: str | None, secret_key: str | None) -> Credentials:
     if not access_key or not secret_key:
         raise ConfigError(f"{named}: the HMAC key is incomplete or empty: the id and the secret go together")
@@ -377,7 +359,7 @@ class AuthAnswer(NamedTuple):
     """HTTP answer in the form that google-auth reads."""
 
     status: int
-    headers: Mapping[str, str]
+    headers: Message  # names are case-insensitive: google-auth asks for "metadata-flavor" and "content-type"
     data: bytes
 
 
@@ -414,20 +396,15 @@ def requests(ca_file: str | None, proxy: str | None) -> Callable[..., AuthAnswer
         request = urllib.request.Request(url, data, dict(headers or {}), method=method)  # noqa: S310  checked above
         try:
             with opener.open(request, timeout=timeout or _TIMEOUT_S) as answer:
-                return _make_auth_answer(answer.status, answer.headers, answer.read(_MOST_BYTES))
+                return AuthAnswer(answer.status, answer.headers, answer.read(_MOST_BYTES))
         except urllib.error.HTTPError as refusal:
             with refusal:
-                return _make_auth_answer(refusal.code, refusal.headers, refusal.read(_MOST_BYTES))
+                return AuthAnswer(refusal.code, refusal.headers, refusal.read(_MOST_BYTES))
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             _fail(f"{type(reason).__name__}: {getattr(reason, 'strerror', None) or 'no answer'}")
 
     return send
-
-
-def _make_auth_answer(status: int, headers: Message, data: bytes) -> AuthAnswer:
-    # A message, whose names are case-insensitive: google-auth asks for "metadata-flavor" and "content-type".
-    return AuthAnswer(status, headers, data)  # type: ignore[arg-type]
 
 
 def _fail(text: str) -> NoReturn:

@@ -40,9 +40,9 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.stores.direct import too_large, untold
-from penstock.stores.http.headers import is_strong, parse_retry_after, parse_size, strip_quotes
+from penstock.stores.http.headers import is_strong, parse_date, parse_retry_after, parse_size, strip_quotes
 from penstock.stores.http.verify import REPLACED, heeds_ranges
-from penstock.values import Span
+from penstock.values import ObjectMeta, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -124,8 +124,6 @@ class Refusal:
     """Refusal as an error, with the table row that it matched.
 
     Attributes:
-        error: Error to raise.
-        meaning: Row of the table.
         coded: The row was found by the store's code, not by the HTTP status.
         region: Region that the answer names; empty if it names none.
 
@@ -494,6 +492,19 @@ class Reads(Ranged, ABC):
 
     def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
         return self._verify.checksum(headers)
+
+    def _describe(self, key: str, headers: Mapping[str, str], metadata: dict[str, str]) -> ObjectMeta:
+        with self._answers.locating(key):
+            size = self._verify.length(headers)
+        return ObjectMeta(
+            key=key,
+            size=size,
+            etag=strip_quotes(headers.get(self._verify.version, "")),
+            modified=parse_date(headers.get("last-modified", "")),
+            metadata=metadata,
+            content_type=headers.get("content-type", ""),
+            checksum=self._verify.checksum(headers),
+        )
 
     def _verified(self, span: Span, target: Buffer, response: Response) -> int:
         """Verify the answer to ``read``; return how many bytes of the target belong to the span."""

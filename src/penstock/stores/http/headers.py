@@ -1,14 +1,8 @@
-"""Header values as numbers and times: ETags, sizes, HTTP dates, ``Retry-After``. Invalid text gives None, no error.
+"""Header values: numbers and times, percent-encoding, user metadata, lifetimes of signed URLs. Invalid text gives None.
 
-Percent-encoding of paths and queries, and header values in the form that signatures compare.
-
-User metadata as header values and back: printable ASCII as it is, RFC 2047's encoded words for all else.
-
-AWS decodes encoded words and answers with them; other stores keep them as they are. Plain UTF-8 would be damaged on
-the way: many servers treat 0x85 and 0xA0 as white space or line breaks. Outer spaces, repeated spaces and empty values
-are lost, too.
-
-Lifetime of a signed URL: limited by the caller's wish, by the store's maximum and by its credentials.
+User metadata are printable ASCII as it is, RFC 2047's encoded words for all else. AWS decodes encoded words and answers
+with them; other stores keep them as they are. Plain UTF-8 would be damaged on the way: many servers treat 0x85 and 0xA0
+as white space or line breaks. Outer spaces, repeated spaces and empty values are lost, too.
 """
 
 from __future__ import annotations
@@ -21,7 +15,7 @@ from email.errors import HeaderParseError
 from email.header import decode_header
 from email.utils import parsedate_to_datetime
 from time import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from penstock.errors import Unusable
@@ -137,10 +131,7 @@ def _split_utf8(text: bytes) -> Iterator[bytes]:
 
 
 def read_metadata(headers: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the user metadata in an answer's headers, decoded from encoded words or from plain UTF-8.
-
-    A value that is neither, or that could not be written again, is returned unchanged.
-    """
+    """Return the user metadata in an answer's headers, decoded from encoded words or UTF-8, else unchanged."""
     found = {name[len(prefix) :]: value for name, value in headers.items() if name.startswith(prefix)}
     for name, value in found.items():
         with suppress(HeaderParseError, LookupError, ValueError):
@@ -162,15 +153,8 @@ WEEK_S = 7 * 86_400
 _USUAL_S = 3600
 
 
-class Lifetime(NamedTuple):
-    """Lifetime of a signed URL, in whole seconds, and a note on what may end it sooner."""
-
-    seconds: int
-    note: str
-
-
-def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: float) -> Lifetime:
-    """Return the lifetime of a URL that is signed with ``credentials`` at ``now``.
+def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: float) -> tuple[int, str]:
+    """Return the lifetime of a URL that is signed at ``now``, in seconds, and a note on what may end it sooner.
 
     ``asked_s=None`` means an hour, or less if the store or the credentials allow less; an explicit lifetime must not
     outlive the credentials.
@@ -186,7 +170,7 @@ def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: fl
         )
     unknown = bool(credentials.token) and credentials.expires_at is None
     note = "signed with a session token: the address ends with it, at a time that is not known here" if unknown else ""
-    return Lifetime(seconds, note)
+    return seconds, note
 
 
 def _check_expiry(asked: Any) -> int:  # noqa: ANN401  any value of the caller's

@@ -1,11 +1,7 @@
-"""Listings in XML as pages: objects and common prefixes, unfinished uploads, and the token that continues them.
+"""Listings in XML as pages: objects, common prefixes, unfinished uploads, the token to continue; walks between pages.
 
-Listings that walk through folders, kept between their pages by continuation token.
-
-Column reader for listings whose entries all have one form: takes 1/15 of an XML parser's time.
-
-Unusual listings (entries of several forms, characters that XML escapes, characters outside ASCII) are left to the
-parser.
+A column reader takes 1/15 of an XML parser's time for listings whose entries all have one form. Unusual ones (entries
+of several forms, characters that XML escapes, characters outside ASCII) are left to the parser.
 """
 
 from __future__ import annotations
@@ -62,7 +58,6 @@ def read_page(
 
 
 def read_uploads(root: Element) -> Uploads:
-    """Read a ListMultipartUploads answer. Raises as ``read_page``."""
     fields = child_texts(root)
     decode = _decoder(fields)
     entries = []
@@ -143,17 +138,12 @@ class Walking(Protocol):
 
 
 W = TypeVar("W", bound=Walking)
-Begun_co = TypeVar("Begun_co", bound=Walking, covariant=True)
-
-
-class _Begin(Protocol[Begun_co]):
-    def __call__(self, prefix: str, after: str = "", *, flat: bool = False) -> Begun_co: ...
 
 
 class ListingWalks(Generic[W]):
     """Walks of one store's listings, by the tokens that continue them."""
 
-    def __init__(self, begin: _Begin[W]) -> None:
+    def __init__(self, begin: Callable[..., W]) -> None:
         """Start without walks; ``begin`` makes one from a prefix, the key to begin after, and whether it is flat."""
         self._begin = begin
         self._walks: OrderedDict[str, W] = OrderedDict()

@@ -1,7 +1,4 @@
-"""Settings of this machine for stores over HTTP: the file of certificate authorities that verifies servers.
-
-Connection setup that stores over HTTP share: the transport, and a warning where TLS is not verified.
-"""
+"""Settings of this machine for stores over HTTP: the file of certificate authorities, and the transport."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Verification of the answer to a read: the version, the range, the length and the store's digest. Pure.
-
-Running checksums: CRCs with the interface of ``hashlib``, and comparison of bytes with a store's checksum.
-"""
+"""Verification of the answer to a read: version, range, length and the store's digest; running checksums. Pure."""
 
 from __future__ import annotations
 

@@ -81,17 +81,9 @@ class OSSOptions(StoreOptions):
     requester_pays: bool = field(default=False, metadata={"elsewhere": ("user_project",)})
 
     def __post_init__(self) -> None:
-        """Refuse incomplete and contradictory options at once, not at the first request."""
-        if (self.access_key is None) != (self.secret_key is None):
-            raise ConfigError("access_key and secret_key go together: one of them is missing")
-        if self.session_token is not None and self.access_key is None:
-            raise ConfigError("session_token needs access_key and secret_key")
         sources = ("access_key", "credentials", "credentials_process", "credentials_file", "ecs_role")
         check_sources(self, "anonymous", *sources)
-        if self.requester_pays and self.anonymous:
-            raise ConfigError("requester_pays needs credentials to bill: pass it without anonymous=True")
         if self.addressing not in ("auto", "virtual", "cname", "path"):
-            message = f"addressing must be 'auto', 'virtual', 'cname' or 'path', got {self.addressing!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"addressing must be 'auto', 'virtual', 'cname' or 'path', got {self.addressing!r}")
         if self.internal and self.endpoint is not None:
             raise ConfigError("internal=True is a form of OSS's own endpoint, and endpoint= names another")

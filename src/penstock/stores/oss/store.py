@@ -20,7 +20,7 @@ from penstock.engine.contracts.credentials import Credentials
 from penstock.engine.contracts.driver import Abilities, Conditions, Limits
 from penstock.engine.endpoint import path_style
 from penstock.errors import ConfigError, Unauthenticated, Unreachable
-from penstock.stores.credentials import call_provider, direct_opener, run_credential_program
+from penstock.stores.credentials import call_provider, direct_opener, make_keys, run_credential_program
 from penstock.stores.http.listing import parse_iso_date
 from penstock.stores.http.network import ca_file, first, make_transport, variables
 from penstock.stores.oss.options import WHERE, OSSOptions, region_of
@@ -29,7 +29,6 @@ from penstock.stores.store import Opening, Store
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.engine.contracts.credentials import CredentialSource
     from penstock.engine.contracts.driver import Digest, Driver
     from penstock.engine.contracts.exchange import Transport
     from penstock.stores.s3.dialect import BucketAddress
@@ -90,13 +89,41 @@ class OSS(Store):
         library()
         settings = opening.settings
         dialect = Alibaba(internal=settings.internal, payer=settings.requester_pays)
-        credentials = RefreshingCredentials(source(opening.options, opening.environ))
+        credentials = RefreshingCredentials(AlibabaCredentials(opening.options, opening.environ))
         driver = S3Driver(_bucket(opening), settings.region, credentials, dialect)
         driver.abilities, driver.page_keys = self.abilities, self.limits.page_keys
         return driver, make_transport(opening, settings.endpoint or "https://oss.aliyuncs.com", self.where)
 
     def resolve(self, options: OSSOptions, environ: Mapping[str, str]) -> tuple[OSSSettings, bytes]:
-        return resolve(options, environ)
+        """Look up every setting in the order that ``OSSOptions`` documents; return the settings and an identity."""
+        named, text = first([("OSSOptions.endpoint", options.endpoint), *variables(environ, "OSS_ENDPOINT")])
+        if text is not None and "://" not in text:
+            text = f"https://{text}"  # OSS's own tools use bare hosts
+        url = None if text is None or options.internal else endpoints.normal(text, named)
+        told = region_of(urlsplit(url).hostname or "") if url is not None else ""
+        said = [
+            ("OSSOptions.region", options.region),
+            ("the endpoint", told or None),
+            *variables(environ, "OSS_REGION"),
+        ]
+        named, region = first(said)
+        region = (region or "").removeprefix("oss-")  # consoles and endpoints write it
+        if not _REGION(region):
+            where = f", which {url} does not name" if url is not None and named == "" else ""
+            wrong = f"{named} cannot be a region" if named else f"OSS needs the bucket's region{where}"
+            raise ConfigError(f"{wrong}: pass OSSOptions(region='cn-hangzhou') or set OSS_REGION")
+        if options.addressing == "cname" and url is None:
+            raise ConfigError("addressing='cname' needs the domain that is bound to the bucket: pass endpoint=")
+        settings = OSSSettings(
+            endpoint=url,
+            region=region,
+            addressing=options.addressing,
+            internal=options.internal,
+            requester_pays=options.requester_pays,
+            ca_file=ca_file(options.transport, environ),
+            proxy=options.transport.proxy,
+        )
+        return settings, _identity(environ)
 
     def key_fault(self, key: str) -> str:
         return f"OSS has no keys that begin with {key[0]!r}" if key.startswith(("/", "\\")) else ""
@@ -150,37 +177,6 @@ class OSSSettings:
     requester_pays: bool
     ca_file: str | None
     proxy: str | None = field(repr=False)
-
-
-def resolve(options: OSSOptions, environ: Mapping[str, str]) -> tuple[OSSSettings, bytes]:
-    """Look up every setting in the order that ``OSSOptions`` documents; return the settings and an identity."""
-    named, text = first([("OSSOptions.endpoint", options.endpoint), *variables(environ, "OSS_ENDPOINT")])
-    url = None if text is None or options.internal else endpoints.normal(_with_scheme(text), named)
-    told = region_of(urlsplit(url).hostname or "") if url is not None else ""
-    said = [("OSSOptions.region", options.region), ("the endpoint", told or None), *variables(environ, "OSS_REGION")]
-    named, region = first(said)
-    region = (region or "").removeprefix("oss-")  # consoles and endpoints write it
-    if not _REGION(region):
-        where = f", which {url} does not name" if url is not None and named == "" else ""
-        wrong = f"{named} cannot be a region" if named else f"OSS needs the bucket's region{where}"
-        raise ConfigError(f"{wrong}: pass OSSOptions(region='cn-hangzhou') or set OSS_REGION")
-    if options.addressing == "cname" and url is None:
-        raise ConfigError("addressing='cname' needs the domain that is bound to the bucket: pass endpoint=")
-    settings = OSSSettings(
-        endpoint=url,
-        region=region,
-        addressing=options.addressing,
-        internal=options.internal,
-        requester_pays=options.requester_pays,
-        ca_file=ca_file(options.transport, environ),
-        proxy=options.transport.proxy,
-    )
-    return settings, _identity(environ)
-
-
-def _with_scheme(text: str) -> str:
-    """Return an endpoint with a scheme: OSS's own tools use bare hosts."""
-    return text if "://" in text else f"https://{text}"
 
 
 def _identity(environ: Mapping[str, str]) -> bytes:
@@ -249,28 +245,23 @@ _MOST_BYTES = 64 << 10
 _LOOK_S = "60"  # lifetime of the metadata server's token: one lookup
 
 
-def source(options: OSSOptions, environ: Mapping[str, str]) -> CredentialSource[Credentials]:
-    """Return the source of credentials; nothing is looked up before its ``load``.
+@dataclass(frozen=True, slots=True, repr=False)
+class AlibabaCredentials:
+    """Source of credentials; nothing is looked up before its ``load``.
 
     In this order: explicit keys; unsigned (``anonymous=True``); ``credentials``, ``credentials_process``,
     ``credentials_file`` and ``ecs_role``, one of which may be given; keys of the environment (``OSS_…``, then
     ``ALIBABA_CLOUD_…``); Alibaba's file; ``ALIBABA_CLOUD_CREDENTIALS_URI``; the role of this ECS instance, unless
     ``ALIBABA_CLOUD_ECS_METADATA_DISABLED`` is true. Each ``load`` starts over, so it sees rotated files and roles.
     """
-    return _AlibabaChain(options, environ)
 
-
-class _AlibabaChain:
-    """Credential source in the order that ``source`` documents."""
-
-    def __init__(self, options: OSSOptions, environ: Mapping[str, str]) -> None:
-        self._options = options
-        self._environ = environ
+    options: OSSOptions
+    environ: Mapping[str, str]
 
     def load(self) -> Credentials | None:
-        options, environ = self._options, self._environ
+        options, environ = self.options, self.environ
         if options.access_key is not None or options.anonymous:
-            return _pair("OSSOptions", options.access_key, options.secret_key, options.session_token)
+            return make_keys("OSSOptions", options.access_key, options.secret_key, options.session_token)
         if options.credentials is not None:
             return call_provider(options.credentials, Credentials)
         if options.credentials_process is not None:
@@ -279,13 +270,13 @@ class _AlibabaChain:
             for names in KEYS:
                 access_key, secret_key, token = (environ.get(name) or None for name in names)
                 if access_key or secret_key:
-                    return _pair(f"the environment ({names[0]}, {names[1]})", access_key, secret_key, token)
+                    return make_keys(f"the environment ({names[0]}, {names[1]})", access_key, secret_key, token)
         named, path = credentials_file(options, environ)
         found = None if options.ecs_role is not None else _from_file(named, path, environ)
         return found or self._from_metadata(path)
 
     def _from_metadata(self, file: Path) -> Credentials:
-        options, environ = self._options, self._environ
+        options, environ = self.options, self.environ
         uri = environ.get("ALIBABA_CLOUD_CREDENTIALS_URI")
         if uri and options.ecs_role is None:
             return _parse_key_fields(_fetch(uri, {}), "ALIBABA_CLOUD_CREDENTIALS_URI")
@@ -299,19 +290,6 @@ class _AlibabaChain:
         looked = f"OSSOptions, {KEYS[0][0]}, {KEYS[1][0]}, {file}, and the metadata of an ECS instance"
         public = "anonymous=True (--anonymous) reads public data"
         raise Unauthenticated(f"no credentials for OSS: looked in {looked}; {public}")
-
-
-def _pair(
-    named: str, access_key: str | None, secret_key: str | None, token: str | None, expires_at: float | None = None
-) -> Credentials | None:
-    if access_key is None and secret_key is None:
-        return None
-    if not access_key or not secret_key:
-        raise ConfigError(f"{named} gives an incomplete or empty pair of keys: key id and secret go together")
-    if not all("!" <= char <= "~" for char in access_key + secret_key + (token or "")):
-        message = f"a key from {named} holds a space, a line break or worse: strip it (files often end in one)"
-        raise ConfigError(message)
-    return Credentials(access_key, secret_key, token or "", expires_at, found_in=named)
 
 
 def _from_file(named: str, path: Path, environ: Mapping[str, str]) -> Credentials | None:
@@ -328,7 +306,7 @@ def _parse_key_fields(fields: Mapping[str, Any], named: str) -> Credentials:
     key, secret, token = (fields.get(name) or None for name in ("AccessKeyId", "AccessKeySecret", "SecurityToken"))
     texts = all(each is None or isinstance(each, str) for each in (key, secret, token))
     expires_at = parse_iso_date(str(fields.get("Expiration") or ""))
-    found = _pair(named, key, secret, token, expires_at) if texts else None
+    found = make_keys(named, key, secret, token, expires_at) if texts else None
     if found is None:
         raise ConfigError(f"{named} gives no AccessKeyId and AccessKeySecret")
     return found

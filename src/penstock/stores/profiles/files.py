@@ -349,25 +349,23 @@ def content_of(path: str) -> Mapping[str, Any]:
 
 
 def _read_mapping(path: str) -> Mapping[str, Any]:
-    fault = ""
-    content: object = None
     try:
         text = Path(path).read_text("utf-8")
-        content = json.loads(text) if path.endswith(".json") else yaml_of(text, path)
+        content: object = json.loads(text) if path.endswith(".json") else yaml_of(text, path)
+        # A blank file, or a file of comments.
+        if content is None and not path.endswith(".json"):
+            content = {}
+        if isinstance(content, Mapping):
+            return content
+        fault = "is not a mapping of keys"
     except OSError as error:
         fault = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
         fault = "is not UTF-8 text"
     except (ValueError, RecursionError):
         fault = "is not JSON"
-    # A blank file, or a file of comments.
-    if content is None and not fault and not path.endswith(".json"):
-        content = {}
-    if not fault and not isinstance(content, Mapping):
-        fault = "is not a mapping of keys"
-    if fault or not isinstance(content, Mapping):
-        raise ConfigError(f"the file of Multi-Storage Client, {path}, {fault}")
-    return content
+    # Raised outside the except blocks: a parser's error holds the text, and must not be chained.
+    raise ConfigError(f"the file of Multi-Storage Client, {path}, {fault}")
 
 
 def yaml_of(text: str, path: str) -> object:

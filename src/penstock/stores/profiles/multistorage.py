@@ -201,7 +201,8 @@ def translate_profile(name: str, content: Mapping[str, Any], path: str, top: Map
     word = str(provider.get("type", ""))
     if word not in _TYPES:
         raise ConfigError(
-            f"{origin}.storage_provider.type: no provider {word!r}{suggest_word(word, _TYPES, _available())}"
+            f"{origin}.storage_provider.type: no provider {word!r}"
+            f"{suggest_word(word, _TYPES, '; Penstock has ' + ', '.join(_TYPES))}"
         )
     reading = _Translation(origin, str(Path(path).parent), *_TYPES[word])
     reading.options(_require_mapping(provider.get("options"), f"{origin}.storage_provider.options"))
@@ -226,10 +227,6 @@ def _check_top(top: Mapping[str, Any], path: str) -> None:
         raise ConfigError(f"{path}: experimental_features: Penstock has none: remove them")
     _require_mapping(top.get("profiles"), f"{path}: profiles")
     _require_mapping(top.get("path_mapping"), f"{path}: path_mapping")
-
-
-def _available() -> str:
-    return f"; Penstock has {', '.join(_TYPES)}"
 
 
 class _Translation:

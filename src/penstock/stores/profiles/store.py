@@ -6,12 +6,13 @@ import os
 from copy import copy
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
 
 from penstock.engine.contracts.driver import (
     UNKNOWN_BYTES,
     Copy,
     Delete,
+    Driver,
     List,
     Move,
     Multipart,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.driver import Abilities, Attributes, Beginning, Driver, Ending, Payload, UploadPart
+    from penstock.engine.contracts.driver import Abilities, Attributes, Beginning, Ending, Payload, UploadPart
     from penstock.engine.contracts.exchange import Response, Transport
     from penstock.values import Checksum
 
@@ -165,12 +166,10 @@ class ProfileStore(Store):
         return self._profile.store.key_fault(self._place.key + key)
 
     def resolve(self, options: Any, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:  # noqa: ANN401  the store's
-        """Return the route to the profile's bucket with the settings there, and their identity."""
         settings, identity = self._profile.store.resolve(options, environ)
         return Route(self._place.scheme, self._place.bucket, self._place.key, settings), identity
 
     def variant(self, route: Route) -> Store | None:
-        """Return this store with the preset that the settings select below it."""
         found = self._profile.store.variant(route.settings)
         if found is None:
             return None
@@ -180,6 +179,11 @@ class ProfileStore(Store):
 
 
 T = TypeVar("T")
+_VERBS = (Suffix, Summed, List, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign)
+
+
+class _Verbs(Summed, Driver, Suffix, List, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign, Protocol):
+    """Driver with all verbs, for type checkers."""
 
 
 def scope_driver(driver: Driver, base: str, root: str) -> Driver:
@@ -188,16 +192,20 @@ def scope_driver(driver: Driver, base: str, root: str) -> Driver:
     URLs consist of ``root`` and the relative key; errors of the driver itself keep the full key. A read costs one more
     Python call than without ``base``.
     """
-    verbs = tuple(verb for verb in _VERBS if supports(driver, verb))
-    kind: type[Any] = _make_driver_class(verbs)
-    found: Driver = kind(driver, base, root)
-    return found
+    kind = _make_driver_class(tuple(verb for verb in _VERBS if not supports(driver, verb)))
+    return kind(cast("_Verbs", driver), base, root)
+
+
+@cache
+def _make_driver_class(missing: tuple[type, ...]) -> type[_Below]:
+    names = (name for verb in missing for name in vars(verb) if not name.startswith("_") and name != "head")
+    return type("Below", (_Below,), dict.fromkeys(names))
 
 
 class _Below:
-    """Members that every driver has."""
+    """Driver with all verbs; a subclass sets those to None that the driver itself does not have."""
 
-    def __init__(self, inner: Any, base: str, root: str) -> None:  # noqa: ANN401  with any verbs
+    def __init__(self, inner: _Verbs, base: str, root: str) -> None:
         self._inner, self._base, self._root = inner, base, root
         self.prepare: Callable[[], None] = inner.prepare
         self.identity: object = getattr(inner, "identity", None)  # of drivers that sign
@@ -207,8 +215,7 @@ class _Below:
 
     @property
     def abilities(self) -> Abilities:
-        found: Abilities = self._inner.abilities
-        return found
+        return self._inner.abilities
 
     @abilities.setter
     def abilities(self, learned: Abilities) -> None:
@@ -217,36 +224,25 @@ class _Below:
     def url(self, key: str) -> str:
         return self._root + key
 
-    def head(self, key: str) -> Exchange[ObjectMeta]:
-        return _map_exchange(self._inner.head(self._base + key), lambda meta: replace(meta, key=key))
+    def head(self, key: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
+        whole = self._base + key
+        found = self._inner.head(whole, sums=True) if sums else self._inner.head(whole)
+        return _map_exchange(found, lambda meta: replace(meta, key=key))
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
-        found: Exchange[int] = self._inner.read(Span(self._base + span[0], *span[1:]), target)
-        return found
+        return self._inner.read(Span(self._base + span[0], *span[1:]), target)
 
     def get(
         self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
     ) -> Exchange[bytes | Beginning]:
-        found: Exchange[bytes | Beginning] = self._inner.get(self._base + key, etag, most_bytes, buffer)
-        return found
+        return self._inner.get(self._base + key, etag, most_bytes, buffer)
 
-
-class _Suffix(_Below):
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
-        found: Exchange[Ending | None] = self._inner.suffix(self._base + key, etag, target)
-        return found
-
-
-class _Summed(_Below):
-    def head(self, key: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
-        return _map_exchange(self._inner.head(self._base + key, sums=sums), lambda meta: replace(meta, key=key))
+        return self._inner.suffix(self._base + key, etag, target)
 
     def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
-        found: Checksum | None = self._inner.checksum(headers)
-        return found
+        return self._inner.checksum(headers)
 
-
-class _List(_Below):
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         base = self._base
         after = base + start_after if start_after else ""
@@ -265,102 +261,52 @@ class _List(_Below):
         # A key outside the base is left unchanged: the caller checks the page against its prefix.
         return key.removeprefix(self._base)
 
-
-class _Put(_Below):
     def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
-        found: Exchange[str] = self._inner.put(self._base + key, body, attributes)
-        return found
+        return self._inner.put(self._base + key, body, attributes)
 
-
-class _PutMany(_Below):
     def put_many(
         self, prefix: str, puts: Sequence[tuple[str, Payload, Attributes]]
     ) -> Exchange[Sequence[str | PenstockError]]:
         whole = [(self._base + key, body, attributes) for key, body, attributes in puts]
-        found: Exchange[Sequence[str | PenstockError]] = self._inner.put_many(self._base + prefix, whole)
-        return found
+        return self._inner.put_many(self._base + prefix, whole)
 
-
-class _Delete(_Below):
     def delete(self, key: str) -> Exchange[None]:
-        found: Exchange[None] = self._inner.delete(self._base + key)
-        return found
+        return self._inner.delete(self._base + key)
 
-
-class _Multipart(_Below):
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        found: Exchange[str] = self._inner.create(self._base + key, attributes)
-        return found
+        return self._inner.create(self._base + key, attributes)
 
     def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        found: Exchange[str] = self._inner.part(self._base + key, upload, part, body)
-        return found
+        return self._inner.part(self._base + key, upload, part, body)
 
     def complete(
         self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
     ) -> Exchange[str]:
-        whole = self._base + key
-        found: Exchange[str] = self._inner.complete(whole, upload, etags, create_only=create_only, replaces=replaces)
-        return found
+        return self._inner.complete(self._base + key, upload, etags, create_only=create_only, replaces=replaces)
 
     def abort(self, key: str, upload: str) -> Exchange[None]:
-        found: Exchange[None] = self._inner.abort(self._base + key, upload)
-        return found
+        return self._inner.abort(self._base + key, upload)
 
     def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
         return _map_exchange(self._inner.uploads(self._base + prefix, token=token), self._uploads)
 
     def _uploads(self, page: Uploads) -> Uploads:
-        entries = tuple(replace(each, key=each.key.removeprefix(self._base)) for each in page.entries)
-        return Uploads(entries, page.token)
+        return Uploads(tuple(replace(each, key=self._relative(each.key)) for each in page.entries), page.token)
 
-
-class _Copy(_Below):
     def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
-        found: Exchange[str] = self._inner.copy(self._base + source, self._base + key, etag)
-        return found
+        return self._inner.copy(self._base + source, self._base + key, etag)
 
-
-class _Move(_Below):
     def move(
         self, source: str, key: str, etag: str = "", *, create_only: bool = False, replaces: str = ""
     ) -> Exchange[str]:
         here, there = self._base + source, self._base + key
-        found: Exchange[str] = self._inner.move(here, there, etag, create_only=create_only, replaces=replaces)
-        return found
+        return self._inner.move(here, there, etag, create_only=create_only, replaces=replaces)
 
-
-class _PartCopy(_Below):
     def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
-        whole = Span(self._base + span[0], *span[1:])
-        found: Exchange[str] = self._inner.copy_part(self._base + key, upload, part, whole)
-        return found
+        return self._inner.copy_part(self._base + key, upload, part, Span(self._base + span[0], *span[1:]))
 
-
-class _Presign(_Below):
     def presign(self, key: str, method: Literal["GET", "PUT"], expires_s: float | None, now: float) -> Presigned:
-        found: Presigned = self._inner.presign(self._base + key, method, expires_s, now)
-        return found
-
-
-_VERBS: dict[Callable[..., object], type[_Below]] = {
-    Suffix: _Suffix,
-    Summed: _Summed,
-    List: _List,
-    Put: _Put,
-    PutMany: _PutMany,
-    Delete: _Delete,
-    Multipart: _Multipart,
-    Copy: _Copy,
-    Move: _Move,
-    PartCopy: _PartCopy,
-    Presign: _Presign,
-}
-
-
-@cache
-def _make_driver_class(verbs: tuple[Callable[..., object], ...]) -> type[_Below]:
-    return type("Below", (*(_VERBS[verb] for verb in verbs), _Below), {})
+        return self._inner.presign(self._base + key, method, expires_s, now)
 
 
 def _map_exchange(exchange: Exchange[T], change: Callable[[T], T]) -> Exchange[T]:

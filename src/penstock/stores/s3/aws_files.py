@@ -67,8 +67,7 @@ def profile(name: str | None, environ: Mapping[str, str]) -> Profile:
     plain = _select_sections(config, "profile").get(name or "default")
     secret = credentials.get(name or "default")
     if name and plain is None and secret is None:
-        message = f"profile {name!r} (of {by}) is neither in {config_file} nor in {credentials_file}"
-        raise ConfigError(message)
+        raise ConfigError(f"profile {name!r} (of {by}) is neither in {config_file} nor in {credentials_file}")
     return _profile(name, plain or {}, secret or {}, _select_sections(config, "services"))
 
 
@@ -100,8 +99,7 @@ def _service_endpoint(section: str | None, services: _Sections) -> str | None:
     if not section:
         return None
     if section not in services:
-        message = f"a profile uses [services {section}], which the config file does not have"
-        raise ConfigError(message)
+        raise ConfigError(f"a profile uses [services {section}], which the config file does not have")
     return _parse_block(services[section].get("s3", "")).get("endpoint_url")
 
 
@@ -126,25 +124,20 @@ def _parse_block(block: str) -> dict[str, str]:
 
 
 def _read_sections(path: Path) -> _Sections:
-    parser = configparser.RawConfigParser()
-    if fault := _parse_aws_file(parser, path):
-        # Raised outside the parser's except block: its error, which quotes the line, must not be chained.
-        message = f"the AWS file {path} {fault}"
-        raise ConfigError(message)
-    return {section: dict(parser[section]) for section in parser.sections()}
-
-
-def _parse_aws_file(parser: configparser.RawConfigParser, path: Path) -> str:
+    parser, fault = configparser.RawConfigParser(), ""
     try:
         with path.open(encoding="utf-8-sig") as stream:
             parser.read_file(stream)
     except (FileNotFoundError, NotADirectoryError):
-        return ""
+        return {}
     except OSError as error:
-        return f"cannot be read: {error.strerror}"
+        fault = f"cannot be read: {error.strerror}"
     except UnicodeDecodeError:
-        return "is not UTF-8 text"
+        fault = "is not UTF-8 text"
     except configparser.Error as error:
         lines = [getattr(error, "lineno", None)] + [number for number, _ in getattr(error, "errors", ())]
-        return f"cannot be parsed: {type(error).__name__} in line {next(filter(None, lines), 'unknown')}"
-    return ""
+        fault = f"cannot be parsed: {type(error).__name__} in line {next(filter(None, lines), 'unknown')}"
+    # Raised outside the except block: the parser's error, which quotes the line, must not be chained.
+    if fault:
+        raise ConfigError(f"the AWS file {path} {fault}")
+    return {section: dict(parser[section]) for section in parser.sections()}

@@ -62,27 +62,14 @@ def md5_of(body: Payload) -> str:
     return b64encode(bytes.fromhex(named)).decode()
 
 
-def _begin_crc(library: Callable[[], Callable[..., int]], stored: str) -> Running | None:
-    """Begin the comparison with a CRC; ``library`` returns the function of bytes and an initial value."""
-    return None if "-" in stored else RunningCrc(library(), from_base64(stored))
+def _begin_crc(name: str, stored: str) -> Running | None:
+    if "-" in stored:
+        return None
+    return RunningCrc(crc32 if name == "crc32" else getattr(_crt(), name), from_base64(stored))
 
 
 def _begin_hash(make: Callable[..., _Hash], stored: str) -> Running | None:
     return None if "-" in stored else RunningHash(make(usedforsecurity=False), stored)
-
-
-def _crc64nvme() -> Callable[..., int]:
-    compute: Callable[..., int] = _crt().crc64nvme
-    return compute
-
-
-def _crc32c() -> Callable[..., int]:
-    compute: Callable[..., int] = _crt().crc32c
-    return compute
-
-
-def _crc32() -> Callable[..., int]:
-    return crc32
 
 
 @cache
@@ -100,13 +87,8 @@ def _crt() -> Any:  # noqa: ANN401  a module without type information
 
 @cache
 def digests() -> Mapping[str, Begin]:
-    """Return functions that begin a comparison, by header; CRC-32C and CRC-64/NVME only with awscrt (``penstock[s3]``).
-
-    The cheapest come first: only one is compared when bytes come in pieces.
-    """
-    found: dict[str, Begin] = {}
-    if find_spec("awscrt") is not None:
-        found = {"crc64nvme": partial(_begin_crc, _crc64nvme), "crc32c": partial(_begin_crc, _crc32c)}
-    hashes = {"sha1": partial(_begin_hash, sha1), "sha256": partial(_begin_hash, sha256)}
-    found |= {"crc32": partial(_begin_crc, _crc32), **hashes}
+    """Return functions that begin a comparison, by header, the cheapest first; two CRCs need awscrt."""
+    crcs = ("crc64nvme", "crc32c", "crc32") if find_spec("awscrt") is not None else ("crc32",)
+    found: dict[str, Begin] = {name: partial(_begin_crc, name) for name in crcs}
+    found |= {"sha1": partial(_begin_hash, sha1), "sha256": partial(_begin_hash, sha256)}
     return {f"{_PREFIX}{name}": begin for name, begin in found.items()}

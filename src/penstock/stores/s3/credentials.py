@@ -6,13 +6,13 @@ import contextlib
 import importlib
 import json
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.errors import ConfigError, PenstockError, Throttled, Unauthenticated, Unreachable
-from penstock.stores.credentials import call_provider, run_credential_program
+from penstock.stores.credentials import call_provider, make_keys, run_credential_program
 from penstock.stores.http.network import first, variables
 from penstock.stores.s3 import aws_files as shared
 from penstock.stores.s3.settings import Service, chain_reads, is_unsigned, resolve
@@ -20,16 +20,14 @@ from penstock.stores.s3.settings import Service, chain_reads, is_unsigned, resol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.engine.contracts.credentials import CredentialSource
     from penstock.stores.s3.options import S3Options
 
 _PUBLIC = "anonymous=True (--anonymous, AWS_NO_SIGN_REQUEST=YES) reads public data"
 
 
-def source(
-    options: S3Options, environ: Mapping[str, str] = os.environ, service: Service | None = None
-) -> CredentialSource[Credentials | BearerToken]:
-    """Return the source of credentials; nothing is looked up before its ``load``.
+@dataclass(frozen=True, slots=True, repr=False)
+class AmazonCredentials:
+    """Source of credentials; nothing is looked up before its ``load``.
 
     In this order: explicit keys, the user's own function or process; unsigned (``anonymous=True``,
     ``AWS_NO_SIGN_REQUEST``); the environment's keys, unless a profile was passed explicitly; botocore's chain when
@@ -40,20 +38,14 @@ def source(
     Pass a copy of the environment to keep the identity that it names. botocore's chain reads the process's environment,
     so it is used only while both name the same identity. No error quotes foreign texts that might hold a key.
     """
-    return _AmazonChain(options, environ, service or Service())
 
-
-class _AmazonChain:
-    """Credential source in the order that ``source`` documents."""
-
-    def __init__(self, options: S3Options, environ: Mapping[str, str], service: Service) -> None:
-        self._options = options
-        self._environ = environ
-        self._service = service
+    options: S3Options
+    environ: Mapping[str, str]
+    service: Service = field(default_factory=Service)
 
     def load(self) -> Credentials | BearerToken | None:
-        options, environ, service = self._options, self._environ, self._service
-        explicit = _pair("S3Options", options.access_key, options.secret_key, options.session_token)
+        options, environ, service = self.options, self.environ, self.service
+        explicit = make_keys("S3Options", options.access_key, options.secret_key, options.session_token)
         if explicit or is_unsigned(options, environ):
             return explicit
         if options.credentials is not None:
@@ -74,35 +66,21 @@ class _AmazonChain:
 
     def _named(self) -> Credentials | None:
         """Return the service's own keys from the environment, else those of AWS's tools."""
-        service = self._service
-        found = _from_environment(self._environ, service.keys)
+        service = self.service
+        found = _from_environment(self.environ, service.keys)
         if found is None and service.aws_files and service.keys != Service.keys:
-            found = _from_environment(self._environ, Service.keys)
+            found = _from_environment(self.environ, Service.keys)
         return found
-
-
-def _pair(named: str, access_key: str | None, secret_key: str | None, token: str | None) -> Credentials | None:
-    if access_key is None and secret_key is None:
-        return None
-    if not access_key or not secret_key:
-        message = f"{named} gives half a pair of keys, or an empty one: access key and secret key go together"
-        raise ConfigError(message)
-    if not all("!" <= char <= "~" for char in access_key + secret_key + (token or "")):
-        message = (
-            f"a key from {named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
-        )
-        raise ConfigError(message)
-    return Credentials(access_key, secret_key, token or "", found_in=named)
 
 
 def _from_environment(environ: Mapping[str, str], names: tuple[str, str, str]) -> Credentials | None:
     access_key, secret_key, token = (environ.get(name) or None for name in names)
-    return _pair(f"the environment ({names[0]}, {names[1]})", access_key, secret_key, token)
+    return make_keys(f"the environment ({names[0]}, {names[1]})", access_key, secret_key, token)
 
 
 def _from_files(options: S3Options, environ: Mapping[str, str]) -> Credentials | None:
     profile = shared.profile(options.profile, environ)
-    return _pair(f"profile {profile.name or 'default'!r}", profile.access_key, profile.secret_key, profile.token)
+    return make_keys(f"profile {profile.name or 'default'!r}", profile.access_key, profile.secret_key, profile.token)
 
 
 def _has_botocore() -> bool:
@@ -136,7 +114,7 @@ def _thaw_credentials(found: Any) -> Credentials | None:  # noqa: ANN401  botoco
     keys = found.get_frozen_credentials()
     # botocore has no public attribute for the expiry.
     expiry = getattr(found, "_expiry_time", None)
-    static = _pair(f"botocore's {found.method}", keys.access_key, keys.secret_key, keys.token)
+    static = make_keys(f"botocore's {found.method}", keys.access_key, keys.secret_key, keys.token)
     if static is None or expiry is None:
         return static
     return replace(static, expires_at=expiry.timestamp())

@@ -89,70 +89,62 @@ _CLOCK = "; this machine's clock is wrong: set it"
 _DAMAGED = "; the body was damaged on its way and was not stored"
 _NOT_OFFERED = "; the store does not offer this"
 
-# "Error responses" of the Amazon S3 API reference, and the codes that AWS's SDKs retry. Codes of other stores only are
-# marked with the store.
-_CODES: Mapping[str, Meaning] = {
-    "AccessDenied": Meaning(Forbidden, _DENIED),
+# Codes with the same meaning in Google's XML API. Sources: see below, and ``gcs.driver``.
+SHARED_CODES: Mapping[str, Meaning] = {
     "AccountProblem": Meaning(Forbidden),
-    "AllAccessDisabled": Meaning(Forbidden),
-    "AuthorizationHeaderMalformed": Meaning(ConfigError, _REGION, region=True),
     "BadDigest": Meaning(ChecksumMismatch, _DAMAGED),
-    "BandwidthLimitExceeded": Meaning(Throttled),
     "BucketAlreadyExists": Meaning(AlreadyExists),
     "BucketAlreadyOwnedByYou": Meaning(AlreadyExists),
-    "ConditionalRequestConflict": Meaning(Transient),
     "EntityTooLarge": Meaning(Unusable, "; larger than the store allows"),
     "EntityTooSmall": Meaning(Unusable, "; a part is smaller than the store allows"),
-    "ExpiredToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
-    "IllegalLocationConstraintException": Meaning(ConfigError, _REGION, region=True),
-    "IncompleteBody": Meaning(Transient),
-    "InternalError": Meaning(Transient),
-    "InvalidAccessKeyId": Meaning(Unauthenticated, _KEYS),
+    **dict.fromkeys(("IncompleteBody", "InternalError", "OperationAborted"), Meaning(Transient)),
     "InvalidBucketName": Meaning(InvalidURL),
     "InvalidDigest": Meaning(ChecksumMismatch),
-    "InvalidLocationConstraint": Meaning(ConfigError, _REGION, region=True),
-    "InvalidObjectState": Meaning(Forbidden, "; the object is archived: restore it first"),
     "InvalidPart": Meaning(Conflict, "; a part of the upload is gone"),
     "InvalidPartOrder": Meaning(Bug),
-    "InvalidPayer": Meaning(Forbidden),
     "InvalidRange": Meaning(Truncated, "; the object ends before the range begins"),
-    "InvalidRegionName": Meaning(ConfigError, _REGION, region=True),
-    "InvalidSecurity": Meaning(Unauthenticated, _KEYS),
-    "InvalidToken": Meaning(Unauthenticated, _EXPIRED, renews=True),
     "InvalidURI": Meaning(InvalidURL),
     "KeyTooLongError": Meaning(InvalidURL, "; keys are at most 1,024 bytes of UTF-8"),
     "MethodNotAllowed": Meaning(Unsupported, _NOT_OFFERED),
-    "MissingAuthenticationToken": Meaning(Unauthenticated, _KEYS),
     "MissingContentLength": Meaning(Bug),
-    "MissingSecurityHeader": Meaning(Unauthenticated, _KEYS),
     "NoSuchBucket": Meaning(NotFound, "; check the bucket's name, and {where}", missing="bucket"),
     "NoSuchKey": Meaning(NotFound, missing="object"),
     "NoSuchUpload": Meaning(NotFound),
     "NotImplemented": Meaning(Unsupported, _NOT_OFFERED),
-    "NotSignedUp": Meaning(Forbidden, "; the account has not signed up for S3"),
-    "OperationAborted": Meaning(Transient),
-    "PermanentRedirect": Meaning(ConfigError, _REGION, region=True),
     "PreconditionFailed": Meaning(PreconditionFailed),
-    "PriorRequestNotComplete": Meaning(Transient),
     "QuotaExceeded": Meaning(NoSpace, "; the quota is used up"),  # Ceph
-    "Redirect": Meaning(Transient, region=True, redirect=True),
-    "RequestExpired": Meaning(Unauthenticated, "; check this machine's clock", renews=True),
-    "RequestLimitExceeded": Meaning(Throttled),
-    "RequestThrottled": Meaning(Throttled),
-    "RequestThrottledException": Meaning(Throttled),
     "RequestTimeTooSkewed": Meaning(Unauthenticated, _CLOCK),
     "RequestTimeout": Meaning(TimedOut),
-    "RequestTimeoutException": Meaning(TimedOut),
-    "ServiceUnavailable": Meaning(Throttled),
-    "SignatureDoesNotMatch": Meaning(Unauthenticated, _KEYS),
-    "SlowDown": Meaning(Throttled),
-    "TemporaryRedirect": Meaning(Transient, region=True, redirect=True),
-    "Throttling": Meaning(Throttled),
-    "ThrottledException": Meaning(Throttled),
-    "ThrottlingException": Meaning(Throttled),
+    **dict.fromkeys(("ServiceUnavailable", "SlowDown", "TooManyRequests"), Meaning(Throttled)),
+}
+
+# "Error responses" of the Amazon S3 API reference, and the codes that AWS's SDKs retry. Codes of other stores only are
+# marked with the store.
+_CODES: Mapping[str, Meaning] = {
+    **SHARED_CODES,
+    "AccessDenied": Meaning(Forbidden, _DENIED),
+    "AllAccessDisabled": Meaning(Forbidden),
+    "AuthorizationHeaderMalformed": Meaning(ConfigError, _REGION, region=True),
+    "IllegalLocationConstraintException": Meaning(ConfigError, _REGION, region=True),
+    **dict.fromkeys(("InvalidLocationConstraint", "InvalidRegionName"), Meaning(ConfigError, _REGION, region=True)),
+    "PermanentRedirect": Meaning(ConfigError, _REGION, region=True),
+    **dict.fromkeys(("BandwidthLimitExceeded", "RequestLimitExceeded", "RequestThrottled"), Meaning(Throttled)),
+    **dict.fromkeys(("RequestThrottledException", "Throttling", "ThrottledException"), Meaning(Throttled)),
+    **dict.fromkeys(("ThrottlingException", "TooManyRequestsException"), Meaning(Throttled)),
+    "ConditionalRequestConflict": Meaning(Transient),
+    **dict.fromkeys(("ExpiredToken", "InvalidToken"), Meaning(Unauthenticated, _EXPIRED, renews=True)),
     "TokenRefreshRequired": Meaning(Unauthenticated, _EXPIRED, renews=True),
-    "TooManyRequests": Meaning(Throttled),
-    "TooManyRequestsException": Meaning(Throttled),
+    **dict.fromkeys(("InvalidAccessKeyId", "InvalidSecurity"), Meaning(Unauthenticated, _KEYS)),
+    **dict.fromkeys(("MissingAuthenticationToken", "MissingSecurityHeader"), Meaning(Unauthenticated, _KEYS)),
+    "SignatureDoesNotMatch": Meaning(Unauthenticated, _KEYS),
+    "InvalidObjectState": Meaning(Forbidden, "; the object is archived: restore it first"),
+    "InvalidPayer": Meaning(Forbidden),
+    "NotSignedUp": Meaning(Forbidden, "; the account has not signed up for S3"),
+    "PriorRequestNotComplete": Meaning(Transient),
+    "Redirect": Meaning(Transient, region=True, redirect=True),
+    "RequestExpired": Meaning(Unauthenticated, "; check this machine's clock", renews=True),
+    "RequestTimeoutException": Meaning(TimedOut),
+    "TemporaryRedirect": Meaning(Transient, region=True, redirect=True),
     "XAmzContentSHA256Mismatch": Meaning(ChecksumMismatch, _DAMAGED),
     "XMinioServerNotInitialized": Meaning(Transient),  # MinIO
     "XMinioStorageFull": Meaning(NoSpace, "; the store is full"),  # MinIO
@@ -272,10 +264,7 @@ class Dialect:
         return amazon_query(address, credentials)
 
     def body_headers(self, digest: str) -> Mapping[str, str]:  # noqa: ARG002  for subclasses
-        """Return the headers for the digest of a PUT's or a part's body, unless its signature holds the digest.
-
-        The store compares them before it keeps the body. ``digest`` is ``Payload.digest``.
-        """
+        """Return the headers for ``Payload.digest``, which the store compares, unless the signature holds it."""
         return {}
 
     def stored_as(self, headers: Mapping[str, str], digest: str) -> bool:  # noqa: ARG002  for subclasses

@@ -24,10 +24,8 @@ from penstock.stores.http.headers import (
     escape,
     is_strong,
     lifetime,
-    parse_date,
     query_string,
     read_metadata,
-    strip_quotes,
     trim_headers,
     write_metadata,
 )
@@ -99,17 +97,7 @@ class S3Driver(Reads):
 
         def parse(response: Response) -> ObjectMeta:
             headers = self._answers.headers(response, "look up", key)
-            with self._answers.locating(key):
-                size = self._verify.length(headers)
-            return ObjectMeta(
-                key=key,
-                size=size,
-                etag=strip_quotes(headers.get(self._verify.version, "")),
-                modified=parse_date(headers.get("last-modified", "")),
-                metadata=read_metadata(headers, self._metadata_prefix),
-                content_type=headers.get("content-type", ""),
-                checksum=self._verify.checksum(headers),
-            )
+            return self._describe(key, headers, read_metadata(headers, self._metadata_prefix))
 
         return Exchange(self._request("HEAD", key, headers=self._dialect.whole_headers if sums else None), parse)
 
@@ -239,7 +227,8 @@ class S3Driver(Reads):
             f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{html_escape(etag)}&quot;</ETag></Part>"
             for number, etag in enumerate(etags, 1)
         )
-        body = _payload(f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode())
+        joined = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+        body = Payload(joined, sha256(joined).hexdigest())
         headers = self._conditions(create_only=create_only, replaces=replaces)
         request = self._request("POST", key, query={"uploadId": upload}, headers=headers, body=body)
         action = "replace" if replaces else "write"
@@ -326,10 +315,7 @@ class S3Driver(Reads):
         return learned
 
     def _compared(self, parse: Callable[[Response], str], body: Payload, key: str) -> Callable[[Response], str]:
-        """Wrap ``parse``: compare the digest that the store names with the digest of the sent bytes.
-
-        A mismatch raises ``ChecksumMismatch`` without a code: the store did not notice.
-        """
+        """Wrap ``parse``: raise ``ChecksumMismatch``, without a code, if the store names another digest."""
         dialect = self._dialect
         if not dialect.compares_writes or not body.digest:
             return parse
@@ -392,10 +378,6 @@ def _continued_by_key(page: Page, prefix: str, delimiter: str) -> Page:
     return replace(page, token=_AFTER + last)
 
 
-def _payload(body: bytes) -> Payload:
-    return Payload(body, sha256(body).hexdigest())
-
-
 _MOST_HOPS = 3
 # Redirects kept; a request that is given up leaves an unused one.
 _MOST_REDIRECTS = 1024
@@ -412,20 +394,6 @@ class BucketRoute:
         redirects: By path, the origins of the next requests, each with the query to send there (without ``?``).
 
     """
-
-    __slots__ = (
-        "_bucket",
-        "_dialect",
-        "_hops",
-        "_identity",
-        "_is_member",
-        "_region",
-        "base",
-        "origin",
-        "redirects",
-        "root",
-        "sign",
-    )
 
     def __init__(self, bucket: BucketAddress, region: str, identity: Identity[Any], dialect: Dialect) -> None:
         self._bucket = bucket
@@ -444,7 +412,6 @@ class BucketRoute:
         )
 
     def url(self, key: str) -> str:
-        """Return ``scheme://bucket/key``, as a user writes it."""
         return f"{self._bucket.scheme}://{self._bucket.shown or self._bucket.name}/{key}"
 
     def next(self, path: str, search: str = "") -> tuple[str, str, Sign]:

@@ -80,19 +80,8 @@ class S3Options(StoreOptions):
     accelerate: bool | None = None
 
     def __post_init__(self) -> None:
-        """Refuse incomplete and contradictory options at once, not at the first request."""
-        if (self.access_key is None) != (self.secret_key is None):
-            message = "access_key and secret_key go together: one of them is missing"
-            raise ConfigError(message)
-        if self.session_token is not None and self.access_key is None:
-            message = "session_token needs access_key and secret_key"
-            raise ConfigError(message)
         check_sources(self, "anonymous", "access_key", "credentials", "credentials_process")
         if faults := [each for each in self.cluster if not _MEMBER(each)]:
-            message = f"cluster must be hosts, domains and networks such as 10.0.0.0/16, got {faults[0]!r}"
-            raise ConfigError(message)
-        if self.requester_pays and self.anonymous:
-            raise ConfigError("requester_pays needs credentials to bill: pass it without anonymous=True")
+            raise ConfigError(f"cluster must be hosts, domains and networks such as 10.0.0.0/16, got {faults[0]!r}")
         if self.addressing not in ("auto", "path", "virtual"):
-            message = f"addressing must be 'auto', 'path' or 'virtual', got {self.addressing!r}"
-            raise ConfigError(message)
+            raise ConfigError(f"addressing must be 'auto', 'path' or 'virtual', got {self.addressing!r}")

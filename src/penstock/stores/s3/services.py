@@ -74,7 +74,7 @@ class S3(Service):
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
         from penstock.stores.credentials import RefreshingCredentials
-        from penstock.stores.s3.credentials import source
+        from penstock.stores.s3.credentials import AmazonCredentials
         from penstock.stores.s3.dialect import S3_CODES, codes_of
         from penstock.stores.s3.driver import S3Driver
 
@@ -83,7 +83,7 @@ class S3(Service):
             _check_token(bucket, opening)
         codes = codes_of(settings.service) if kind.codes is S3_CODES else kind.codes
         dialect = kind(codes, own=settings.own, payer=settings.requester_pays and not settings.service.tokens)
-        credentials = RefreshingCredentials(source(opening.options, opening.environ, settings.service))
+        credentials = RefreshingCredentials(AmazonCredentials(opening.options, opening.environ, settings.service))
         driver = S3Driver(bucket, settings.region, credentials, dialect)
         driver.abilities = replace(self.abilities, sums=bool(dialect.verification.digests))
         driver.page_keys = self.limits.page_keys
@@ -320,8 +320,7 @@ def find_service(word: str) -> S3:
     if word not in SERVICES:
         near = get_close_matches(word, SERVICES, 1)
         meant = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(SERVICES)}"
-        message = f"S3Options has no provider {word!r}: {meant}"
-        raise ConfigError(message)
+        raise ConfigError(f"S3Options has no provider {word!r}: {meant}")
     return SERVICES[word]
 
 

@@ -167,21 +167,25 @@ def resolve(
     profile, never an explicit one. Reads the two shared AWS files; makes no request.
     """
     service = service or Service()
-    profile = _profile(options, environ, service)
+    reads_files = service.aws_files or options.profile is not None
+    profile = shared.profile(options.profile, environ) if reads_files else shared.Profile()
     url = _endpoint(options, environ, profile, service)
     region = _region(options, environ, profile, service, url)
     addressing = _choose_addressing(options, profile, url or service.endpoint, service)
     own = _own_endpoint(options, environ, profile, url, service)
+    bundles = [*variables(environ, "AWS_CA_BUNDLE"), (f"ca_bundle of {_title(profile)}", profile.ca_bundle)]
     if url is None and service.endpoint is not None:
         url = _default_endpoint(options, environ, service, region)
     return StoreSettings(
         endpoint=url,
         region=region,
         addressing=addressing,
-        ca_file=_ca_file(options, environ, profile),
+        ca_file=network.ca_file(options.transport, environ, bundles),
         proxy=options.transport.proxy,
         anonymous=is_unsigned(options, environ),
-        requester_pays=_payer(options, environ),
+        requester_pays=options.requester_pays
+        if "requester_pays" in given(options)
+        else environ.get("AWS_REQUEST_PAYER", "").lower() == "requester",
         service=service,
         own=own,
         identity=_identity(options, environ, profile, service),
@@ -266,24 +270,10 @@ def is_unsigned(options: S3Options, environ: Mapping[str, str]) -> bool:
     return options.anonymous or (not explicit and environ.get("AWS_NO_SIGN_REQUEST", "").lower() not in _FALSE)
 
 
-def _payer(options: S3Options, environ: Mapping[str, str]) -> bool:
-    explicit = "requester_pays" in given(options)
-    return options.requester_pays if explicit else environ.get("AWS_REQUEST_PAYER", "").lower() == "requester"
-
-
 def chain_reads(environ: Mapping[str, str], profile: str | None) -> list[str | None]:
-    """Return the variables that select the identity in botocore's chain, given the files and ``profile``.
-
-    Without ``profile``, the variables that name a profile are included. The values hold secrets.
-    """
+    """Return the variables that select the identity in botocore's chain, given ``profile``; the values hold secrets."""
     names = _CHAIN if profile else (*_CHAIN, *_PROFILES)
     return [environ.get(name) or None for name in names]
-
-
-def _profile(options: S3Options, environ: Mapping[str, str], service: Service) -> shared.Profile:
-    if service.aws_files or options.profile is not None:
-        return shared.profile(options.profile, environ)
-    return shared.Profile()
 
 
 def _own(options: S3Options) -> bool:
@@ -392,14 +382,8 @@ def _choose_addressing(
         "auto": service.addressing or ("virtual" if url is None else "path"),
     }
     if style not in styles:
-        message = f"s3.addressing_style of {_title(profile)} must be auto, path or virtual, got {style!r}"
-        raise ConfigError(message)
+        raise ConfigError(f"s3.addressing_style of {_title(profile)} must be auto, path or virtual, got {style!r}")
     return styles[style]
-
-
-def _ca_file(options: S3Options, environ: Mapping[str, str], profile: shared.Profile) -> str | None:
-    own = [*variables(environ, "AWS_CA_BUNDLE"), (f"ca_bundle of {_title(profile)}", profile.ca_bundle)]
-    return network.ca_file(options.transport, environ, own)
 
 
 def _title(profile: shared.Profile) -> str:

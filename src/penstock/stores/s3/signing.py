@@ -1,9 +1,7 @@
-"""AWS Signature Version 4 for S3, exactly as documented, for every possible key; Google's signature is a variant.
+"""AWS Signature Version 4 for S3, in headers and in URLs, exactly as documented, for every possible key.
 
-libcurl can sign, too, but it normalises ``./x`` and ``x/../y`` to other keys and derives the day's key for every
-request: 11 µs against 2 µs here (design/0001-own-signer.md).
-
-URLs with their signature in the query: version 4 of AWS and, under other names, of Google.
+Google's signature is a variant. libcurl can sign, too, but it normalises ``./x`` and ``x/../y`` to other keys and
+derives the day's key for every request: 11 µs against 2 µs here (design/0001-own-signer.md).
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from penstock.errors import Unsupported
 from penstock.stores.http.headers import query_string
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from penstock.engine.contracts.credentials import Credentials
 
@@ -84,27 +82,6 @@ class _SigV4Form(NamedTuple):
 
 class S3Signer:
     """Signer of requests to one host in one region, with the current credentials."""
-
-    __slots__ = (
-        "_algorithm",
-        "_clock",
-        "_credentials",
-        "_day",
-        "_digest",
-        "_forms",
-        "_host",
-        "_inner",
-        "_outer",
-        "_preamble",
-        "_region",
-        "_scheme",
-        "_scope",
-        "_second",
-        "_signed_by",
-        "_signs_body",
-        "_stamp",
-        "_usual",
-    )
 
     def __init__(
         self,
@@ -175,13 +152,14 @@ class S3Signer:
 
     def _form(self, names: tuple[str, ...], credentials: Credentials) -> _SigV4Form:
         scheme = self._scheme
-        fixed = {"host": self._host, f"{scheme.prefix}date": self._stamp, **scheme.headers}
+        fixed = {"host": self._host} if self._host else {}
+        fixed |= {f"{scheme.prefix}date": self._stamp, **scheme.headers}
         if credentials.token:
             fixed[f"{scheme.prefix}security-token"] = credentials.token
         if self._digest not in names:
             fixed[self._digest] = self._usual
         differing = sorted({*names} - scheme.unsigned)
-        signed = ";".join(sorted((*differing, *fixed)))
+        signed, field = self._signed_names(differing, fixed)
         headers = {name: value.replace("%", "%%") for name, value in fixed.items()} | dict.fromkeys(differing, "%s")
         canonical = "".join(f"{name.replace('%', '%%')}:{headers[name]}\n" for name in sorted(headers))
         credential = f"{credentials.access_key}/{self._scope}"
@@ -189,9 +167,14 @@ class S3Signer:
             itemgetter(*differing) if len(differing) > 1 else lambda values: tuple(map(values.__getitem__, differing)),
             f"{canonical}\n{signed.replace('%', '%%')}",
             tuple([f"{name}:{value}" for name, value in fixed.items()]),
-            f"Authorization:{self._algorithm} Credential={credential},SignedHeaders={signed},Signature=",
+            f"Authorization:{self._algorithm} Credential={credential}{field},Signature=",
         )
         return form
+
+    def _signed_names(self, differing: Iterable[str], fixed: Iterable[str]) -> tuple[str, str]:
+        """Return the names of headers in the signed text, and the field of ``Authorization`` with them."""
+        signed = ";".join(sorted((*differing, *fixed)))
+        return signed, f",SignedHeaders={signed}"
 
 
 class Address(NamedTuple):
@@ -220,11 +203,7 @@ class Address(NamedTuple):
 
 
 def signed_query(
-    address: Address,
-    scheme: Scheme,
-    algorithm: str,
-    fields: Mapping[str, str],
-    sign: Callable[[str], str],
+    address: Address, scheme: Scheme, algorithm: str, fields: Mapping[str, str], sign: Callable[[str], str]
 ) -> str:
     """Return the query that authorises ``address``: its fields, and the signature of all of it by ``sign``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from penstock.engine.contracts.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning, Ending
 from penstock.engine.contracts.exchange import Exchange, Request
@@ -52,11 +52,7 @@ class WebDriver(Ranged):
     abilities = Abilities(digest=None, ranges=None)
 
     def __init__(self, root: str, headers: tuple[str, ...] = (), hint: Callable[[str], str] = lambda _url: "") -> None:
-        """Read from ``root``, ``scheme://host[:port]/``.
-
-        ``headers`` are lines that are sent to this host only. ``hint`` suggests the intended URL for a URL that was
-        refused.
-        """
+        """Read from ``root``; ``headers`` go to this host only, ``hint`` suggests the URL that was intended."""
         self._root = root
         self._route = WebRoute(root, headers, hint)
         self._lines, self._targets = self._route.lines, self._route.targets
@@ -73,7 +69,7 @@ class WebDriver(Ranged):
     def prepare(self) -> None: ...
 
     def hint(self, key: str) -> str:
-        """Return a suggestion of the intended URL for ``key``; empty if its URL may be a web server's."""
+        # For ``engine.support.require``, too, which names it where a verb is missing.
         return self._route.hint(self.url(key))
 
     def head(self, key: str) -> Exchange[ObjectMeta]:
@@ -108,7 +104,7 @@ class WebDriver(Ranged):
         is -1.
         """
         if not token:
-            check_listable(self, prefix, delimiter)
+            self._check_listable(prefix, delimiter)
         flat = bool(delimiter)
         walk = self._walks.find(token, prefix, flat=flat) if token else Walk.begin(prefix, start_after, flat=flat)
         request, way = self._request("GET", walk.directory)
@@ -121,6 +117,15 @@ class WebDriver(Ranged):
             return replace(page, token=self._walks.keep(following, last))
 
         return Exchange(request, parse)
+
+    def _check_listable(self, prefix: str, delimiter: str) -> None:
+        if delimiter not in ("", "/"):
+            raise Unsupported("web servers list directories: the delimiter is '/'", url=self.url(prefix))
+        if hint := self.hint(prefix):
+            raise Unsupported(f"an object store's host lists no directories: {hint}", url=self.url(prefix))
+        if "?" in prefix:
+            message = f"a URL with a query is one object and cannot be listed: {_INSTEAD}"
+            raise Unsupported(message, url=self.url(prefix))
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span; send no ``Range`` for a whole file, and a HEAD for an empty span."""
@@ -237,21 +242,6 @@ _REFUSED = {
     405: "HTTP 405, the server takes no such request",
 }
 _INSTEAD = "name the objects instead, in a manifest (from_manifest) or a list (from_objects)"
-
-
-class _Addressed(Protocol):
-    def url(self, key: str) -> str: ...
-    def hint(self, key: str) -> str: ...
-
-
-def check_listable(store: _Addressed, prefix: str, delimiter: str) -> None:
-    """Raise ``Unsupported`` for a listing that no web server can give."""
-    if delimiter not in ("", "/"):
-        raise Unsupported("web servers list directories: the delimiter is '/'", url=store.url(prefix))
-    if hint := store.hint(prefix):
-        raise Unsupported(f"an object store's host lists no directories: {hint}", url=store.url(prefix))
-    if "?" in prefix:
-        raise Unsupported(f"a URL with a query is one object and cannot be listed: {_INSTEAD}", url=store.url(prefix))
 
 
 def index_of(response: Response, walk: Walk, way: Way, route: WebRoute) -> list[IndexEntry]:

@@ -1,9 +1,7 @@
-"""Parser of web servers' index pages: the files and directories that a page names, or None for other pages.
+"""Parser of web servers' index pages, or None for other pages; a tree of directories as one sorted listing.
 
 It reads the pages of nginx (HTML and JSON), Apache, lighttpd, Python's ``http.server`` and similar ones. They are not
 trusted: only names directly in the page's own directory count.
-
-Tree of directories as one sorted listing: the next directory to read, and the files that can be listed already.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from penstock.errors import Damaged
-from penstock.stores.direct import key_bytes
+from penstock.stores.direct import item_bytes, key_bytes, split_items
 from penstock.stores.http.headers import SIZE_LIMIT, parse_date
 from penstock.stores.web.route import canonical
 from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page
@@ -299,10 +297,9 @@ class Walk:
         """Process the contents of the directory; return a page of items, and the walk to continue with, if any."""
         if self.directory.count("/") > _MOST_DEEP + self.prefix.count("/"):
             raise Damaged(f"directories lie more than {_MOST_DEEP} deep: one of them is a link that leads back")
-        items = sorted(self._wanted(found), key=_order)
+        items = sorted(self._wanted(found), key=item_bytes)
         if self.flat:
-            files = tuple([each for each in items if isinstance(each, ObjectMeta)])
-            return Page(files, tuple([each for each in items if isinstance(each, str)])), None
+            return split_items(items), None
         return self._tell(_Rest(tuple(items), 0, self._rest))
 
     def _wanted(self, found: Iterable[IndexEntry]) -> Iterable[ObjectMeta | str]:
@@ -327,7 +324,3 @@ class Walk:
                 files.append(item)
             rest = rest.above
         return Page(tuple(files)), None
-
-
-def _order(item: ObjectMeta | str) -> bytes:
-    return key_bytes(item if isinstance(item, str) else item.key)

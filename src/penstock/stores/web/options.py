@@ -51,7 +51,6 @@ class HTTPOptions(StoreOptions):
     headers: Mapping[str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse incomplete, contradictory and invalid options at once, not at the first request."""
         if (self.username is None) != (self.password is None):
             raise ConfigError("username and password go together: one of them is missing")
         ways = {"token": self.token, "username": self.username, "netrc": self.netrc or None}

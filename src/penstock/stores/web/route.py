@@ -102,27 +102,21 @@ class Way(NamedTuple):
 class WebRoute:
     """Address of one web server, the header lines of each request to it, and the targets of its redirects."""
 
-    __slots__ = ("_hint", "_root", "lines", "targets")
-
     def __init__(self, root: str, headers: tuple[str, ...], hint: Callable[[str], str]) -> None:
         """Begin at ``root``, ``scheme://host[:port]/``; ``headers`` are sent only there."""
         self._root = root
-        self._hint = hint
+        self.hint = hint
         self.lines = _PUBLIC + headers
         self.targets = Targets()
 
     def url(self, key: str) -> str:
         return self._root + hide_query(key)
 
-    def hint(self, url: str) -> str:
-        return self._hint(url)
-
     def straight(self, key: str) -> Way:
         path = escape_key(key)
         return Way(path, self._root + path)
 
     def next(self, key: str, *, pinned: bool) -> tuple[Way, tuple[str, ...]]:
-        """Return the target of the next request for ``key``, and its header lines."""
         way = self.straight(key)
         target = self.targets.take(way.path, pinned=pinned) if self.targets else None
         if target is None:
@@ -163,7 +157,7 @@ class WebRoute:
 
     def hinted(self, error: PenstockError, key: str, words: str = "") -> PenstockError:
         """Return an error with ``words`` and a suggestion of the intended URL."""
-        hint = self._hint(self.url(key)) or (_S3 if error.code else "")
+        hint = self.hint(self.url(key)) or (_S3 if error.code else "")
         full = type(error)(f"{error.message}{words}{f'; {hint}' if hint else ''}", url=error.url)
         full.code, full.retry_after_s = error.code, error.retry_after_s
         return full
@@ -243,8 +237,6 @@ class RedirectTarget:
 class Targets:
     """Targets of the next requests, by the paths of their keys on the server itself."""
 
-    __slots__ = ("_clock", "_targets")
-
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._targets: dict[str, RedirectTarget] = {}
@@ -271,7 +263,6 @@ class Targets:
         return target
 
     def drop(self, path: str) -> None:
-        """Forget a target that refused."""
         self._targets.pop(path, None)
 
 
@@ -329,10 +320,7 @@ _COMPRESSED = (".gz", ".tgz", ".gzip", ".z", ".bz2", ".xz", ".zst", ".br", ".svg
 
 
 def version_of(headers: Mapping[str, str]) -> str:
-    """Return the version of a file: its strong ETag, else its date, else a weak ETag; empty without any.
-
-    Dates contain spaces, ETags never do (RFC 9110, 8.8.3).
-    """
+    """Return a file's version: its strong ETag, else its date (with spaces: RFC 9110, 8.8.3), else a weak ETag."""
     etag = strip_quotes(headers.get("etag", ""))
     if etag and is_strong(etag):
         return etag
