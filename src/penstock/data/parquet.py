@@ -91,12 +91,7 @@ class RowGroup(NamedTuple):
 
 
 def libraries(name: str) -> tuple[Any, Any]:
-    """Return the modules ``pyarrow`` and ``pyarrow.parquet``, which reading the file ``name`` needs.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-
-    """
+    """Return the modules ``pyarrow`` and ``pyarrow.parquet``, which reading the file ``name`` needs."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -106,15 +101,7 @@ def libraries(name: str) -> tuple[Any, Any]:
 
 
 def open_parquet(data: bytes, name: str, coded: Sequence[str] | None = None) -> Any:  # noqa: ANN401  pyarrow's
-    """Return pyarrow's ``ParquetFile`` of a file's bytes; ``coded`` columns are read as dictionaries, by default all.
-
-    Raises:
-        ManifestError: A column name occurs twice, a column is encrypted or in another file, or the file would take more
-            bytes than may be held.
-        MissingExtra: pyarrow is not installed.
-        Exception: An error of pyarrow: the file is not Parquet.
-
-    """
+    """Return pyarrow's ``ParquetFile`` of these bytes; ``coded`` columns are read as dictionaries, by default all."""
     pa, parquet = libraries(name)
     file = parquet.ParquetFile(pa.BufferReader(data))
     length = int.from_bytes(data[-8:-4], "little")
@@ -153,7 +140,6 @@ def text_bytes(column: Any) -> int:  # noqa: ANN401  pyarrow's
 
 
 def decode_column(column: Any) -> list[Any]:  # noqa: ANN401  pyarrow's
-    """Return a column's values as a list."""
     import pyarrow as pa
 
     return (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column).to_pylist()  # type: ignore[no-any-return]
@@ -166,11 +152,6 @@ def coded_columns(
 
     A value that many rows share is held once. Requested columns that the file lacks are left out, and other columns are
     not read.
-
-    Raises:
-        Damaged: The file is not Parquet, a column has another type, or it would take more bytes than may be held.
-        MissingExtra: pyarrow is not installed.
-
     """
     try:
         file = open_parquet(data, url, texts)
@@ -198,10 +179,7 @@ def _check_held_size(file: Any, data: bytes, name: str) -> None:  # noqa: ANN401
 
 
 def _measure_pages(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  pyarrow's
-    """Return the bytes that a file's pages unpack to, and the values in columns of lists, in units of eight bytes.
-
-    Raises ``ValueError`` if the pages are not where the footer declares them, or overlap.
-    """
+    """Return the bytes that a file's pages unpack to, and the values in columns of lists, in units of eight bytes."""
     meta, schema = file.metadata, file.schema
     packed = unpacked = values = 0
     for number in range(meta.num_columns):
@@ -235,12 +213,7 @@ def _chunk(data: bytes, at: int, stop: int) -> tuple[int, int]:
 
 
 def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[ColumnPage]:
-    """Yield the pages between two offsets, by their headers.
-
-    Raises:
-        ValueError: A header is invalid.
-
-    """
+    """Yield the pages between two offsets, by their headers."""
     while at < stop:
         header, at = _struct(data, at)
         took, packed = header.get(2), header.get(3)
@@ -259,12 +232,7 @@ def check_rows(stated: int, rows: int) -> None:
 
 
 def row_groups(footer: bytes | memoryview) -> Iterator[RowGroup]:
-    """Yield the row groups that a footer describes; pyarrow's accessors would end the process for some footers.
-
-    Raises:
-        ValueError: The footer is invalid.
-
-    """
+    """Yield the row groups that a footer describes; pyarrow's accessors would end the process for some footers."""
     at = number = 0
     while (mark := _byte(footer, at)) != 0:
         at += 1
@@ -410,12 +378,7 @@ def _byte(data: bytes | memoryview, at: int) -> int:
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, and the offset after it.
-
-    Raises:
-        ValueError: The data end before it does, or it has more than 70 bits.
-
-    """
+    """Return a number of seven bits a byte, and the offset after it."""
     found = 0
     for shift in range(0, 70, 7):
         part = _byte(data, at)

@@ -11,7 +11,7 @@ import weakref
 from contextlib import contextmanager
 from errno import EMFILE, ENFILE
 from multiprocessing import context, reduction
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Unusable
 
@@ -40,7 +40,6 @@ class Region:
     __slots__ = ("__weakref__", "_descriptor", "size", "view")
 
     def __init__(self, size: int) -> None:
-        """Allocate ``size`` fresh bytes."""
         try:
             descriptor = _allocate(size)
         except OSError as error:
@@ -84,7 +83,6 @@ class Slot:
     __slots__ = ("_region", "_start", "view")
 
     def __init__(self, size: int) -> None:
-        """Allocate ``size`` fresh bytes."""
         self._adopt(*_arenas.take(size), size)
 
     def _adopt(self, region: Region, start: int, size: int) -> None:
@@ -143,11 +141,7 @@ def _slot_with(data: bytes) -> Slot:
     return slot
 
 
-class _Handle(Protocol):
-    def detach(self) -> int: ...
-
-
-def _map(handle: _Handle, size: int) -> Region:
+def _map(handle: Any, size: int) -> Region:  # noqa: ANN401  a descriptor on its way, which is a class of POSIX only
     region = Region.__new__(Region)
     region._adopt(handle.detach(), size)  # noqa: SLF001  the other half of Region.__reduce__
     return region

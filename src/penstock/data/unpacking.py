@@ -46,12 +46,7 @@ _RAW, _RLE, _RESERVED = 0, 1, 3  # types of blocks: uncompressed; one byte repea
 
 
 def most_unpacked() -> int:
-    """Return the bytes that a part of a file may take once unpacked: a compressed file, a row group, or a sample.
-
-    Raises:
-        ConfigError: The variable ``PENSTOCK_UNPACKED_SIZE`` is no size.
-
-    """
+    """Return the bytes that a part of a file may take once unpacked: a compressed file, a row group, or a sample."""
     text = os.environ.get(UNPACKED_VARIABLE)
     if not text:
         return _MOST_BYTES
@@ -79,11 +74,7 @@ def check_unpacked(size: int, what: str, most: int | None = None, kind: type[Pen
 
 
 def inflate_file(data: memoryview, stated: int | None = None) -> memoryview:
-    """Return the inflated bytes of a file.
-
-    Args:
-        data: The file, in gzip or Zstandard.
-        stated: Bytes that it has once inflated, as an index says.
+    """Return the inflated bytes of a file in gzip or Zstandard, which has ``stated`` of them if an index says so.
 
     Raises:
         Damaged: The file is empty, cut off or damaged; or it has more bytes once inflated than stated, or than may be
@@ -115,12 +106,10 @@ class UnpackedFile(io.RawIOBase):
     """A compressed file that is read in order, a block at a time."""
 
     def __init__(self, data: memoryview) -> None:
-        """Begin with the first byte of what ``data`` inflates to."""
         self._blocks = _blocks(data, most_unpacked())
         self._block = memoryview(b"")
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401  any buffer
@@ -140,14 +129,10 @@ def streams(
     ends: bool = True,
     padded: bool = False,
 ) -> Iterator[bytes]:
-    """Yield what one or several streams decode to, in blocks; releases the GIL.
+    """Yield what one or several streams decode to, in blocks of at most ``block_bytes``; releases the GIL.
 
-    Args:
-        make: Makes a decoder of a stream, one of the standard library's.
-        data: The streams.
-        block_bytes: Bytes of a block at most.
-        ends: Whether a stream says where it ends.
-        padded: Whether zeros may be between and behind the streams, as on tapes.
+    ``make`` makes one of the standard library's decoders; ``ends`` tells whether a stream says where it ends, and
+    ``padded`` whether zeros may be between and behind the streams, as on tapes.
 
     Raises:
         EOFError: The last stream ends early.
@@ -244,12 +229,7 @@ def _runs(data: memoryview) -> Iterator[_FrameRun]:
 
 
 def _frame(data: memoryview, at: int) -> _FrameRun:
-    """Return the frame at ``data[at]`` (RFC 8878, 3.1), which may also be one that is skipped.
-
-    Raises:
-        ValueError: There is none.
-
-    """
+    """Return the frame at ``data[at]`` (RFC 8878, 3.1), which may also be one that is skipped."""
     head = bytes(data[at : at + 18])
     if int.from_bytes(head[:4], "little") & ~15 == _SKIPPED and len(head) >= 8:  # noqa: PLR2004  magic and length
         stop = at + 8 + int.from_bytes(head[4:8], "little")
@@ -285,14 +265,7 @@ def _frame(data: memoryview, at: int) -> _FrameRun:
 
 
 def _zstd(data: memoryview, run: _FrameRun, most: int) -> Iterator[bytes | memoryview]:
-    """Yield what a run decodes to.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-        OSError: The data are damaged.
-        Unsupported: A wide window needs a library that is not installed.
-
-    """
+    """Yield what a run decodes to."""
     with require_extras("files compressed with zstd need pyarrow", pyarrow="parquet"):
         import pyarrow as pa
     if run.wide and run.stated is not None:

@@ -50,14 +50,12 @@ class Contents:
     """
 
     def __init__(self, root: str, base: str, table: Table, rows: range | Picked | None = None) -> None:
-        """Show ``rows`` (default all) of a table whose keys all begin with ``base``; ``Catalog`` has constructors."""
         self.root = root
         self.base = base
         self._table = table
         self._rows = range(table.rows) if rows is None else rows
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._rows)
 
     @property
@@ -95,11 +93,9 @@ class Contents:
         return self._rows if isinstance(self._rows, range) else self._rows.values
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries in order."""
         return (entry_of(self._table, row) for row in self._rows)
 
     def __repr__(self) -> str:
-        """Return the number of entries and the URL above them."""
         if self.fields:
             held = f"{counted(len(self), 'sample')} of {', '.join(self.fields)}"
         elif self._table.format is not None:
@@ -110,7 +106,6 @@ class Contents:
         return f"<Catalog of {held} under {self.root}{self.base}>"
 
     def _repr_html_(self) -> str:
-        """Return the sums and the first entries, for a notebook."""
         total, names = self.total_bytes, self.classes
         rows: list[tuple[str, object]] = [("bytes", "unknown" if total < 0 else size(total))]
         for title, values in (("classes", names), ("columns", (*self._table.columns,))):
@@ -267,15 +262,9 @@ class Contents:
         return sizes
 
     def extents(self, entries: range) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-        """Return where some entries are: the number of their object, first byte (-1: the whole object), and bytes.
+        """Return where some entries are: number of the object, first byte (-1: the whole object), and bytes; all int64.
 
-        Args:
-            entries: Numbers of the entries, in steps of 1.
-
-        Returns:
-            Three int64 arrays of shape (len(entries),); None if every entry of the catalog is a whole object, is made
-            of several, or lies in a unit.
-
+        None if every entry of the catalog is a whole object, is made of several, or lies in a unit.
         """
         ranges = self._table.ranges
         if ranges is None or self._table.group is not None or self._table.units is not None:

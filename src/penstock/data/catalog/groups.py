@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from penstock.data.catalog.columns.affixes import Derived, compact_keys, derive_keys
-from penstock.data.catalog.columns.column import Numbers, decode, encode, narrowest, pack, taken
+from penstock.data.catalog.columns.column import Numbers, decode, encode, list_rows, narrowest, pack, taken
 from penstock.data.catalog.columns.table import TableBuilder, gather_regions
-from penstock.data.catalog.labels import names
+from penstock.data.catalog.labels import names, quote_some
 from penstock.data.catalog.rows import span_of
 from penstock.data.shards.keys import Missing, called, rule_of
 from penstock.errors import Unusable
@@ -41,7 +41,6 @@ _Rule: TypeAlias = "Callable[[str], tuple[str, str] | None]"
 _MOST_FIELDS = 1024
 # Places for objects, for each object: 8 bytes each while samples are formed.
 _SPARSE = 64
-_QUOTED = 3
 # Objects whose fields an error names.
 _LOOKED_AT = 1000
 
@@ -74,23 +73,15 @@ class FieldObjects(NamedTuple):
         """Return the row of each sample, -1 where it lacks the field."""
         if self.places is not None:
             return taken(self.places.values, samples).astype(np.int64)
-        if isinstance(samples, range):
-            return np.arange(samples.start, samples.stop, samples.step)
-        return samples.astype(np.int64)
+        return list_rows(samples)
 
     def take(self, samples: Rows) -> FieldObjects:
-        """Return the part of some samples, in their order."""
         if self.places is None:
             return self._replace(table=gather_regions(self.table.take(samples)))
         return _part(self, self.rows(samples))
 
     def plus(self, other: FieldObjects, field: str, samples: tuple[int, int]) -> FieldObjects:
-        """Return the objects of both; ``samples`` are the numbers of samples of the two.
-
-        Raises:
-            Unusable: The objects are in different buckets, or their shards have different formats.
-
-        """
+        """Return the objects of both; ``samples`` are the numbers of samples of the two."""
         if self.root != other.root:
             raise Unusable(f"the objects of {field!r} lie in {self.root} and {other.root}: use ps.concat")
         places = None
@@ -161,7 +152,6 @@ class FieldGroup:
         return replace(self, parts=parts)
 
     def take(self, samples: Rows) -> FieldGroup:
-        """Return the group of some samples, in their order."""
         return replace(self, parts={field: part.take(samples) for field, part in self.parts.items()})
 
     def spread(self, root: str, base: str, table: Table) -> FieldGroup:
@@ -171,12 +161,7 @@ class FieldGroup:
         return replace(self, lead="", parts={**self.parts, self.lead: FieldObjects(root, base, bare(table))})
 
     def plus(self, other: FieldGroup, samples: tuple[int, int]) -> FieldGroup:
-        """Return the group of the samples of both; ``samples`` are their numbers.
-
-        Raises:
-            Unusable: The groups have different fields or rules, or their objects are in different buckets.
-
-        """
+        """Return the group of the samples of both; ``samples`` are their numbers."""
         if {*self.fields} != {*other.fields} or self.rule != other.rule or self.lead != other.lead:
             raise Unusable(
                 f"the samples have the fields {', '.join(self.fields)} in one catalog and {', '.join(other.fields)} in "
@@ -225,12 +210,7 @@ def bare(table: Table) -> Table:
 
 
 def addable(first: FieldObjects, second: FieldObjects) -> tuple[Table, Table]:
-    """Return tables of which one can be added to the other: of samples of several objects, with the same lead or none.
-
-    Raises:
-        Unusable: The rule that makes keys of names may make others below another base.
-
-    """
+    """Return tables of which one can be added to the other: both of groups with the same lead or none."""
     one, two = first.table.group, second.table.group
     if one is None or two is None or first.table is second.table:
         return first.table, second.table
@@ -242,12 +222,7 @@ def addable(first: FieldObjects, second: FieldObjects) -> tuple[Table, Table]:
 
 
 def check_grouping(group: object, fields: object, missing: object) -> tuple[str, ...]:
-    """Check the arguments of a grouping before anything is listed; return the names of the fields.
-
-    Raises:
-        Unusable: An argument is invalid.
-
-    """
+    """Check the arguments of a grouping before anything is listed; return the names of the fields."""
     if group is None:
         check_choice(missing, get_args(Missing), "missing")
         if fields is not None or missing != "error":
@@ -329,23 +304,14 @@ class NamedObjects(NamedTuple):
     rows: Rows
 
     def names(self) -> Iterator[str]:
-        """Yield the names in order."""
         for block in names(self.table, self.rows, len(self.base.encode("utf-8", "surrogateescape"))):
             yield from block
 
 
 def group_objects(found: NamedObjects, rule: GroupRule, fields: tuple[str, ...], missing: Missing) -> Table:
-    """Return a table of the samples that objects of one listing make, in the order of the first object of each.
+    """Return the table of the samples that objects make, in the order of the first object of each.
 
-    Args:
-        found: The objects.
-        rule: ``"stem"``, ``"folder"``, a regular expression, or a function: see ``Catalog.with_groups``.
-        fields: The fields to take; empty: all, sorted by name.
-        missing: What happens to a sample that lacks a field.
-
-    Raises:
-        Unusable: The rule does not match an object, a sample has a field twice, or lacks one.
-
+    No ``fields`` are all fields, sorted by name; for ``rule`` and ``missing`` see ``Catalog.with_groups``.
     """
     samples, kinds = array("q"), array("q")
     keys: dict[str, int] = {}
@@ -366,11 +332,11 @@ def group_objects(found: NamedObjects, rule: GroupRule, fields: tuple[str, ...],
             raise Unusable(f"group={rule!r} makes more than {_MOST_FIELDS} fields: pass fields=, or another group=")
     if strange:
         raise Unusable(
-            f"{len(strange)} objects have no key and field by group={rule!r}: {_some(strange)}; leave them out, e.g. "
-            f"with exclude={strange[:1]}"
+            f"{len(strange)} objects have no key and field by group={rule!r}: {quote_some(strange)}; leave them out, "
+            f"e.g. with exclude={strange[:1]}"
         )
     of, field = np.frombuffer(samples, np.int64), np.frombuffer(kinds, np.int64)
-    rows = _rows(found.rows)
+    rows = list_rows(found.rows)
     names_of_fields = [*known] if fields else sorted(known)
     order = np.array([names_of_fields.index(each) for each in known], dtype=np.int64)
     if len(known) * len(keys) > _SPARSE * len(rows) + (1 << 20):
@@ -393,13 +359,9 @@ def _check_some(places: NDArray[np.int64], found: NamedObjects, split: _Rule) ->
     """Refuse a grouping that leaves no sample of some objects."""
     if len(found.rows) and not places.size:
         pairs = map(split, islice(found.names(), _LOOKED_AT))
-        there = _some(sorted({pair[1] for pair in pairs if pair is not None}))
+        there = quote_some(sorted({pair[1] for pair in pairs if pair is not None}))
         advice = f"fields must be some of those that occur, {there}" if there else "group must return a key"
         raise Unusable(f"none of the {len(found.rows)} objects is in a sample: {advice}")
-
-
-def _rows(rows: Rows) -> NDArray[np.int64]:
-    return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
 
 
 def _build_sample_table(
@@ -421,12 +383,7 @@ def _build_sample_table(
 def complete(
     keys: Sequence[str], places: NDArray[np.int64], fields: Sequence[str], missing: Missing
 ) -> NDArray[np.int64]:
-    """Return the columns of ``places`` that ``missing`` leaves.
-
-    Raises:
-        Unusable: A sample lacks a field, and ``missing`` is "error".
-
-    """
+    """Return the columns of ``places`` that ``missing`` leaves."""
     lacking = places < 0
     some: NDArray[np.bool_] = np.any(lacking, axis=0)
     if missing == "error" and some.any():
@@ -454,13 +411,7 @@ def _refuse_twice(
 
 
 def key_objects(found: NamedObjects, on: object, field: str) -> list[str | None]:
-    """Return the key of each object by a rule, or as given one by one.
-
-    Raises:
-        Unusable: The rule matches no key of an object, or there is another number of keys than of objects; or they lie
-            in units.
-
-    """
+    """Return the key of each object by a rule, or as given one by one."""
     if found.table.units is not None:
         raise Unusable(
             f"the entries of {field!r} lie in units that are decoded as a whole (row groups, compressed shards), and "
@@ -486,17 +437,12 @@ def key_objects(found: NamedObjects, on: object, field: str) -> list[str | None]
         if keys[-1] is None and not callable(on):
             lacking.append(name)
     if lacking:
-        raise Unusable(f"{len(lacking)} entries of {field!r} have no key by on={on!r}: {_some(lacking)}")
+        raise Unusable(f"{len(lacking)} entries of {field!r} have no key by on={on!r}: {quote_some(lacking)}")
     return keys
 
 
 def join_catalogs(catalogs: Mapping[str, NamedObjects], on: object, missing: Missing) -> Table:
-    """Return the table of the samples that entries of several catalogs make: see ``Catalog.join``.
-
-    Raises:
-        Unusable: An argument is invalid, a key occurs twice in a catalog, or a sample lacks a field.
-
-    """
+    """Return the table of the samples that entries of several catalogs make: see ``Catalog.join``."""
     fields = [*catalogs]
     if not isinstance(on, Mapping):
         on = dict.fromkeys(fields, on)
@@ -505,7 +451,7 @@ def join_catalogs(catalogs: Mapping[str, NamedObjects], on: object, missing: Mis
     numbers: dict[str, int] = {}
     places = np.zeros((0, 0), np.int64)
     for field, found in catalogs.items():
-        keys, rows = key_objects(found, on[field], field), _rows(found.rows)
+        keys, rows = key_objects(found, on[field], field), list_rows(found.rows)
         if field == fields[0]:
             numbers = {key: at for at, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
             places = np.full((len(fields), len(numbers)), -1, np.int64)
@@ -535,11 +481,8 @@ def named_groups(
 ) -> tuple[str, Table]:
     """Return the common base, and the table, of the samples of a manifest, whose rows name an object for each field.
 
-    Args:
-        found: For each sample its label, and the full key of each field; None for a missing one.
-        fields: Names of the fields.
-        place: URL of the bucket, and the base that all keys may have in common.
-
+    ``found`` has the label and the full key of each field of each sample, None for a missing one; ``place`` is the URL
+    of the bucket, and the base that all keys may have in common.
     """
     root, base = place
     first, inside = TableBuilder(), True
@@ -564,8 +507,3 @@ def named_groups(
             )
     made = first.freeze()
     return base, made.having(group=FieldGroup(tuple(fields), lead, "", parts).beside(made.keys))
-
-
-def _some(texts: Sequence[str]) -> str:
-    more = ", …" if len(texts) > _QUOTED else ""
-    return ", ".join(f"{each[:100]!r}" for each in texts[:_QUOTED]) + more

@@ -41,13 +41,7 @@ def label_of(table: Table, row: int) -> object:
 
 
 def number_labels(table: Table, rows: Rows) -> tuple[NDArray[Any], Sequence[object]]:
-    """Return a number for each row's label, and the labels that the numbers stand for.
-
-    Raises:
-        Unusable: A row has no label.
-        ManifestError: A label is not JSON.
-
-    """
+    """Return a number for each row's label, and the labels that the numbers stand for."""
     if table.classes is not None:
         return taken(table.classes.numbers.values, rows), table.classes.categories
     found: dict[bytes, int] = {}
@@ -63,10 +57,6 @@ def mask_labels(table: Table, rows: Rows, labels: object) -> NDArray[np.bool_]:
     """Return a mask of the rows that have one of these labels.
 
     ``labels`` is one label or several: class names, class numbers, or labels from a manifest.
-
-    Raises:
-        Unusable: No row has such a label.
-
     """
     wanted = list(labels) if isinstance(labels, (list, tuple, set, frozenset, range, np.ndarray)) else [labels]
     codes, known = number_labels(table, rows)
@@ -96,12 +86,7 @@ def names(table: Table, rows: Rows, skip: int) -> Iterator[list[str]]:
 
 
 def check_rule(labels: object) -> None:
-    """Check that ``labels`` is a valid rule, before names are listed.
-
-    Raises:
-        Unusable: ``labels`` is neither "folder", nor a pattern with one group, nor a function.
-
-    """
+    """Check that ``labels`` is a valid rule, before names are listed."""
     if not (isinstance(labels, (str, re.Pattern)) or callable(labels)):
         raise Unusable(f'labels= must be "folder", a pattern with one group, or a function of the key, got {labels!r}')
     _rule(labels)
@@ -113,17 +98,9 @@ def classify_rows(
     rows: int,
     classes: Sequence[str] | None,
 ) -> Column:
-    """Return the labels of ``rows`` entries as a column of class names.
+    """Return the labels of ``rows`` entries as a column of class names: see ``Catalog.with_labels``.
 
-    Args:
-        labels: "folder", a pattern, a function of the name, or one label for each entry.
-        blocks_of_names: The entries' names; read only where ``labels`` is a rule.
-        rows: Number of entries.
-        classes: The class names in the order of their numbers; None for the names found, sorted.
-
-    Raises:
-        Unusable: ``labels`` has another type; an entry has no label, or a label that is not in ``classes``.
-
+    The names are read only where ``labels`` is a rule.
     """
     given = None if classes is None else _classes(classes)
     if isinstance(labels, (str, re.Pattern)) or callable(labels):
@@ -155,25 +132,20 @@ def _classes(classes: Sequence[str]) -> list[str]:
 
 
 def _renumber_codes(column: Column, classes: Sequence[str] | None) -> Column:
-    """Return the column with codes in the order of ``classes``."""
     if classes is None:
         return column
     place = {name: number for number, name in enumerate(classes)}
     if strange := [name for name in column.categories if name not in place]:
         raise Unusable(
-            f"labels that are not in classes=: {_some(strange)}; classes= has {len(classes)}: {_some(classes)}"
+            f"labels that are not in classes=: {quote_some(strange)}; classes= has {len(classes)}: "
+            f"{quote_some(classes)}"
         )
     codes = np.array([place[name] for name in column.categories] or [0])[column.numbers.values]
     return Column.of(codes, classes)
 
 
 def _extract_labels(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Iterator[str]:
-    """Yield each entry's label.
-
-    Raises:
-        Unusable: An entry has no label (raised after all entries were checked), or a label that is not a str.
-
-    """
+    """Yield each entry's label."""
     rule, lack = _rule(labels)
     without, missing = 0, list[str]()
     depths: dict[int, str] = {}  # an example name for each depth
@@ -190,7 +162,7 @@ def _extract_labels(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Itera
         if lack is _FOLDER and len(depths) <= 1:
             depths |= {name.count("/"): name for name in block}
     if without:
-        found = _some(missing, without)
+        found = quote_some(missing, without)
         advice = f"leave them out, e.g. with exclude={missing[:1]}; members of shards with skip="
         raise Unusable(f"{without} objects {lack}: {found}; {advice}")
     if len(depths) > 1:
@@ -233,7 +205,7 @@ def _find_parent_name(name: str) -> str | None:
     return parts[-2] if len(parts) > 1 else None
 
 
-def _some(texts: Sequence[str], total: int | None = None) -> str:
+def quote_some(texts: Sequence[str], total: int | None = None) -> str:
     """Return the first few texts, quoted."""
     more = ", …" if (len(texts) if total is None else total) > _QUOTED else ""
     return ", ".join(f"{each[:100]!r}" for each in texts[:_QUOTED]) + more

@@ -31,12 +31,7 @@ def check_home(saved: Saved, file: Location) -> None:
 
 
 def relocate_catalog(saved: Saved, root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> Saved:
-    """Return the catalog of the same names below ``root``, a URL or one for each field.
-
-    Raises:
-        ManifestError: The fields lie at different places, and ``root`` is a single URL; or it lacks one of them.
-
-    """
+    """Return the catalog of the same names below ``root``, a URL or one for each field."""
     group, places = saved.table.group, _places(saved)
     if isinstance(root, Mapping):
         fields = () if group is None else group.fields
@@ -80,16 +75,7 @@ def _move_part(part: FieldObjects, place: Location) -> FieldObjects:
 def rename_entries(entries: Iterable[Entry], base: str, place: Location, *, labelled: bool) -> Iterator[Entry]:
     """Yield the entries with the key prefix ``base`` replaced by that of ``place``, and without ETags.
 
-    Args:
-        entries: Entries with full keys, which begin with ``base``.
-        base: The prefix to replace.
-        place: Location of the copies. Names must not lead out of a local directory: the entries may come from another
-            user's file.
-        labelled: Keep the labels.
-
-    Raises:
-        ManifestError: A name leads out of a local directory.
-
+    Names must not lead out of a local directory: the entries may come from another user's file.
     """
     below, skip = as_folder(place.key), len(base)
     for entry in entries:

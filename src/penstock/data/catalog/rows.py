@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import Numbers, blocks, encode, pack, taken
+from penstock.data.catalog.columns.column import Numbers, blocks, encode, list_rows, pack, taken
 from penstock.data.catalog.columns.table import TableBuilder, gather_regions
 from penstock.data.catalog.labels import label_of, mask_labels, names, number_labels
 from penstock.engine.listing.select import selector
@@ -41,7 +41,6 @@ class Picked(Sequence[int]):
     __slots__ = ("_numbers", "_part", "_view", "values")
 
     def __init__(self, numbers: Numbers, part: range | None = None) -> None:
-        """Show ``part`` (default all) of ``numbers``."""
         self._numbers = numbers
         self._part = range(len(numbers)) if part is None else part
         start, stop, step = self._part.start, self._part.stop, self._part.step
@@ -49,7 +48,6 @@ class Picked(Sequence[int]):
         self._view = memoryview(self.values)  # type: ignore[arg-type]  # an array is a buffer
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self._part)
 
     @overload
@@ -57,21 +55,13 @@ class Picked(Sequence[int]):
     @overload
     def __getitem__(self, index: slice) -> Picked: ...
     def __getitem__(self, index: int | slice) -> int | Picked:
-        """Return one row number, or a slice over the same memory."""
         return Picked(self._numbers, self._part[index]) if isinstance(index, slice) else self._view[index]
 
     def __reduce__(self) -> tuple[Callable[..., Picked], tuple[Numbers, range]]:
-        """Pickle the memory and the part of it that is shown."""
         return Picked, (self._numbers, self._part)
 
 
 def row_at(rows: range | Picked, index: int) -> int:
-    """Return one row number.
-
-    Raises:
-        IndexError: ``index`` is outside [-total, total).
-
-    """
     try:
         return rows[index]
     except IndexError:
@@ -79,25 +69,17 @@ def row_at(rows: range | Picked, index: int) -> int:
 
 
 def at(rows: Rows, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the row numbers at the positions ``chosen`` of ``rows``."""
     return rows.start + chosen * rows.step if isinstance(rows, range) else rows[chosen].astype(np.int64)
 
 
 def pick_rows(rows: Rows, chosen: NDArray[np.int64]) -> Picked:
-    """Return the rows at the positions ``chosen`` of ``rows``."""
     numbers = at(rows, chosen)
     small = np.int32 if not len(numbers) or numbers.max() < 1 << 31 else np.int64
     return Picked(pack([numbers.astype(small)])[0])
 
 
 def positions(index: object, total: int) -> NDArray[np.int64]:
-    """Return the positions that indices (a list, an array or a tensor) or a mask of ``total`` booleans select.
-
-    Raises:
-        Unusable: ``index`` holds neither integers nor booleans, or is not one-dimensional.
-        IndexError: An index is outside [-total, total).
-
-    """
+    """Return the positions that indices (a list, an array or a tensor) or a mask of ``total`` booleans select."""
     array = _array(index, "a catalog is indexed by numbers: catalog[0], catalog[:10], catalog[[3, 5]]")
     if array.dtype == bool:
         return np.flatnonzero(_mask(array, total))
@@ -113,12 +95,6 @@ def positions(index: object, total: int) -> NDArray[np.int64]:
 
 
 def _mask(mask: object, total: int) -> NDArray[np.bool_]:
-    """Return a mask as an array.
-
-    Raises:
-        Unusable: ``mask`` is not an array of ``total`` booleans.
-
-    """
     array = _array(mask, "a mask is one bool for each object")
     if array.dtype != bool:
         raise Unusable(f"a mask must be bool, got {array.dtype}: compare (sizes > 0), or take catalog[indices]")
@@ -138,15 +114,7 @@ class Conditions(NamedTuple):
 
 
 def match_entries(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDArray[np.int64]:
-    """Return the positions in ``rows`` of the entries that meet all conditions.
-
-    Globs match the keys without their first ``skip`` bytes.
-
-    Raises:
-        Unusable: A condition is invalid.
-        ConfigError: A glob is invalid.
-
-    """
+    """Return the positions in ``rows`` of the entries that meet all conditions; globs skip ``skip`` bytes of keys."""
     keep = np.ones(len(rows), bool) if asked.mask is None else _mask(asked.mask, len(rows)).copy()
     if asked.size is not None:
         sizes = taken(table.sizes.values, rows) if table.group is None else table.group.sizes(table, rows)
@@ -161,12 +129,7 @@ def match_entries(table: Table, rows: Rows, skip: int, asked: Conditions) -> NDA
 
 
 def _of_size(sizes: NDArray[np.integer[Any]], size: object) -> NDArray[np.bool_]:
-    """Return a mask of the sizes within ``(least, most)`` bytes, both inclusive, None for no bound.
-
-    Raises:
-        Unusable: ``size`` is not such a pair, or a size is unknown.
-
-    """
+    """Return a mask of the sizes within ``(least, most)`` bytes, both inclusive, None for no bound."""
     pair = size if isinstance(size, (tuple, list)) else ()
     wrong = [each for each in pair if not (each is None or (hasattr(each, "__index__") and not isinstance(each, bool)))]
     if len(pair) != 2 or wrong:  # noqa: PLR2004  a pair
@@ -198,13 +161,10 @@ def _array(values: object, word: str) -> NDArray[Any]:
 
 
 def unite_tables(first: Table, mine: Rows, second: Table, theirs: Rows) -> tuple[Table, Picked | None]:
-    """Return a table with the rows of both, and which of its rows to show (None: all).
-
-    Parts of the same table are united without copying entries.
-    """
+    """Return a table of both, and which of its rows to show (None: all); parts of the same table are not copied."""
     if first is not second:
         return gather_regions(first.take(mine).plus(second.take(theirs))), None
-    rows = np.concatenate([at(each, np.arange(len(each))) for each in (mine, theirs)])
+    rows = np.concatenate([*map(list_rows, (mine, theirs))])
     return first, pick_rows(rows, np.arange(len(rows)))
 
 
@@ -228,7 +188,6 @@ class Entry(NamedTuple):
 
 
 def entry_of(table: Table, row: int) -> Entry:
-    """Return one row of a table as an entry."""
     ranges, of, offset = table.ranges, row, -1
     if ranges is not None:
         of, offset = ranges.objects.view[row], ranges.offsets.view[row]
@@ -236,10 +195,7 @@ def entry_of(table: Table, row: int) -> Entry:
 
 
 def span_of(table: Table, row: int) -> Span:
-    """Return the byte span of one row, pinned to the listed version; an unknown size gives ``stop`` None.
-
-    Of a row in a unit, the span that covers the unit.
-    """
+    """Return the byte span of one row, pinned to the listed version; of a row in a unit, that of the unit."""
     size, of, ranges = table.sizes.view[row], row, table.ranges
     if ranges is not None:
         of, start = ranges.objects.view[row], ranges.offsets.view[row]
@@ -276,12 +232,7 @@ class Draw(NamedTuple):
 
 
 def divide_rows(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) -> list[NDArray[np.int64]]:
-    """Return the positions in ``rows`` of each part's entries, in order: see ``Catalog.split``.
-
-    Raises:
-        Unusable: The parts do not add up, a part would be empty, or a class has fewer entries than there are parts.
-
-    """
+    """Return the positions in ``rows`` of each part's entries, in order: see ``Catalog.split``."""
     check_choice(draw.by, ("sample", "label"), "by")
     fractions, counts = shares(parts, len(rows))
     drawn = draws(table, rows, draw.skip, draw.seed)
@@ -339,10 +290,6 @@ def shares(parts: Sequence[Any], total: int, things: str = "objects") -> tuple[l
     """Return the fractions, which sum to 1, or the counts, which sum to ``total``, of a split; the other list is [].
 
     A single number is the first of two parts. Errors call what is divided ``things``.
-
-    Raises:
-        Unusable: ``parts`` are neither.
-
     """
     for each in parts:
         if isinstance(each, bool) or not (hasattr(each, "__index__") or isinstance(each, (float, np.floating))):
@@ -387,15 +334,10 @@ def _by_count(drawn: NDArray[np.uint64], counts: Sequence[int]) -> NDArray[np.ui
 def _by_class(
     drawn: NDArray[np.uint64], codes: NDArray[Any], names: Sequence[object], fractions: Sequence[float]
 ) -> NDArray[np.uint32]:
-    """Return each entry's part: each part has its fraction of every class, rounded, and at least one entry.
-
-    Raises:
-        Unusable: A class has fewer entries than there are parts.
-
-    """
+    """Return each entry's part: each part has its fraction of every class, rounded, and at least one entry."""
     order = np.lexsort((drawn, codes))
     counts = np.bincount(codes, minlength=len(names))
-    short = [f"{names[code]!r} ({counts[code]})" for code in _where((counts > 0) & (counts < len(fractions)))]
+    short = [f"{names[code]!r} ({counts[code]})" for code in np.flatnonzero((counts > 0) & (counts < len(fractions)))]
     if short:
         few = ", ".join(short[:3]) + (", …" if len(short) > 3 else "")  # noqa: PLR2004  enough to find them
         raise Unusable(f"too few objects to have some in each of {len(fractions)} parts: {few}; filter(labels=…) first")
@@ -404,11 +346,6 @@ def _by_class(
     parts = np.empty(len(drawn), np.uint32)
     parts[order] = np.repeat(number, np.array(taken, np.int64).ravel())
     return parts
-
-
-def _where(mask: NDArray[np.bool_]) -> list[int]:
-    found: list[int] = np.flatnonzero(mask).tolist()
-    return found
 
 
 def round_counts(count: int, fractions: Sequence[float]) -> list[int]:

@@ -52,26 +52,14 @@ class Readable(Protocol):
     """The part of a ``Reader`` that loading needs."""
 
     @property
-    def size(self) -> int:
-        """Bytes in the file."""
-
-    def seek(self, offset: int, /) -> int:
-        """Move to a byte."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return ``size`` bytes, fewer only at the end."""
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer; return the number of bytes read."""
+    def size(self) -> int: ...
+    def seek(self, offset: int, /) -> int: ...
+    def read(self, size: int, /) -> bytes: ...
+    def readinto(self, buffer: memoryview, /) -> int: ...
 
 
 def version_of(file: Readable, url: str) -> str:
-    """Return the digest of all that a saved catalog holds: one short read.
-
-    Raises:
-        ManifestError: The file is not a catalog.
-
-    """
+    """Return the digest of all that a saved catalog holds: one short read."""
     head = file.read(_START.size)
     if len(head) < _START.size or not is_catalog(head):
         raise ManifestError("not a catalog: Catalog.save writes one", url=url)
@@ -130,12 +118,7 @@ def _encode_catalog(saved: Saved) -> tuple[bytes, list[memoryview | bytes]]:
 
 
 def _describe_group(group: FieldGroup, vectors: list[Vector], values: list[Numbers]) -> dict[str, Any]:
-    """Return the description of a group, and append the vectors of its parts to those of the table.
-
-    Raises:
-        Unusable: The rule is a function.
-
-    """
+    """Return the description of a group, and append the vectors of its parts to those of the table."""
     if not isinstance(group.rule, str):
         raise Unusable("cannot save a catalog of samples that a function has formed: pass a regular expression")
     found = []
@@ -155,11 +138,6 @@ def load(file: Readable) -> Saved:
     """Read a file directly into shared memory, and verify every byte of it, and the digest of the catalog.
 
     No allocation is larger than the file itself, whatever the header declares.
-
-    Raises:
-        ManifestError: The file is not a catalog, has another version, has a wrong length, or is inconsistent.
-        ChecksumMismatch: The file has changed since it was written.
-
     """
     header, start = _header(file)
     try:
@@ -192,12 +170,7 @@ def load(file: Readable) -> Saved:
 
 
 def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], keys: Keys) -> FieldGroup:
-    """Return the group that a header describes, of samples with these keys; ``Table.check`` checks its values.
-
-    Raises:
-        KeyError, TypeError, ValueError: The description is invalid.
-
-    """
+    """Return the group that a header describes, of samples with these keys; ``Table.check`` checks its values."""
     parts: dict[str, FieldObjects] = {}
     for each, vectors in zip(header["parts"], members, strict=True):
         root, base, field = (_require_str(each[name]) for name in ("root", "base", "field"))
@@ -286,10 +259,6 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
     """Return the SHA-256, in hex, of the rows' names below ``base`` and their sizes: 0.1 s for a million.
 
     If a row is a range, all offsets are included, too, and the digest is never that of a catalog of whole objects.
-
-    Raises:
-        ValueError: A key does not begin with ``base``.
-
     """
     if table.group is not None:
         return _digest_of_group(table, table.group, rows, base)

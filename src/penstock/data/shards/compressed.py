@@ -41,11 +41,9 @@ class _CompressedFormat(UnitFormat):
     most_walks: ClassVar[int] = 4
 
     @abstractmethod
-    def _plain(self) -> ShardFormat:
-        """Return the format of what a file inflates to."""
+    def _plain(self) -> ShardFormat: ...
 
     def walk(self, size: int) -> Walk:
-        """Find the samples of a file of ``size`` bytes: see ``ShardFormat.walk``."""
         raw = inflate_file((yield from whole_file(size)))
         found = run_walk(self._plain().walk(len(raw)), raw)
         count = len(found.offsets)
@@ -54,23 +52,16 @@ class _CompressedFormat(UnitFormat):
         return Extents(np.arange(count, dtype=np.int64), found.sizes, found.keys, units=units)
 
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
-        """Return the samples of a file: see ``UnitFormat.decode``."""
         raw, plain = inflate_file(pieces[0].data), self._plain()
         found = run_walk(plain.walk(len(raw)), raw)
         return _Inflated(raw, found.offsets.data, (found.offsets + found.sizes).data, plain)
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  an ``_Inflated``
-        """Return sample ``number`` of a file: see ``UnitFormat.row``."""
         return cast("_Inflated", unit).plain.sample(unit.data[unit.starts[number] : unit.stops[number]])
 
 
 def whole_file(size: int) -> Generator[Ask, memoryview, memoryview]:
-    """Ask for a compressed file of ``size`` bytes, and return it.
-
-    Raises:
-        Unsupported: The file is larger than what may be held once inflated.
-
-    """
+    """Ask for a compressed file of ``size`` bytes, and return it."""
     if size > (most := most_unpacked()):
         raise Unsupported(
             f"the compressed file has {size} bytes, and at most {most} are inflated in memory ({UNPACKED_VARIABLE}): "
@@ -81,19 +72,10 @@ def whole_file(size: int) -> Generator[Ask, memoryview, memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class CompressedJsonlFormat(_CompressedFormat):
-    """JSON lines in files that are compressed with gzip or zstd: samples are those of ``JsonlFormat``.
+    """JSON lines in files that are compressed with gzip or zstd: samples and fields are those of ``JsonlFormat``.
 
     A file is read and inflated as a whole, to at most 2 GiB (``PENSTOCK_UNPACKED_SIZE``), and kept until its last line
     was delivered. While files are indexed, four are inflated at once. zstd needs ``penstock[parquet]``.
-
-    Args:
-        fields: As for ``JsonlFormat``.
-
-    Example:
-        >>> from penstock.data.shards.compressed import CompressedJsonlFormat
-        >>> CompressedJsonlFormat(fields=("text", "label")).fields
-        ('text', 'label')
-
     """
 
     name: ClassVar[str] = "jsonl.gz"
@@ -102,12 +84,6 @@ class CompressedJsonlFormat(_CompressedFormat):
     fields: str | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the argument, which may come from a file.
-
-        Raises:
-            Unusable: It is neither the name of a field nor several.
-
-        """
         object.__setattr__(self, "fields", field_names(self.fields))
 
     def _plain(self) -> ShardFormat:
@@ -119,18 +95,6 @@ class CompressedTarFormat(ArchiveFormat, _CompressedFormat):
     """Tar files that are compressed with gzip or zstd: samples are those of ``TarFormat``, and so are the arguments.
 
     Files are read and inflated as those of ``CompressedJsonlFormat`` are.
-
-    Args:
-        fields: As for ``TarFormat``.
-        key: As for ``TarFormat``.
-        missing: As for ``TarFormat``.
-        skip: As for ``TarFormat``.
-
-    Example:
-        >>> from penstock.data.shards.compressed import CompressedTarFormat
-        >>> CompressedTarFormat(fields=("jpg", "cls")).wanted
-        ('jpg', 'cls')
-
     """
 
     name: ClassVar[str] = "tar.gz"
@@ -145,12 +109,6 @@ class CompressedTFRecordFormat(_CompressedFormat):
     """TFRecord files that are compressed with gzip or zstd: samples are those of ``TFRecordFormat``, with their sums.
 
     Files are read and inflated as those of ``CompressedJsonlFormat`` are. Needs ``penstock[tfrecord]``.
-
-    Example:
-        >>> from penstock.data.shards.compressed import CompressedTFRecordFormat
-        >>> CompressedTFRecordFormat().described()
-        {'name': 'tfrecord.gz'}
-
     """
 
     name: ClassVar[str] = "tfrecord.gz"

@@ -22,12 +22,7 @@ _MOST_MEMBERS = 1 << 22  # of one shard: the directory of a zip file is kept in 
 
 
 def check_member(name: str) -> None:
-    """Refuse names that cannot be members, or that programs would unpack to another place.
-
-    Raises:
-        Unusable: The name is such a one.
-
-    """
+    """Refuse names that cannot be members, or that programs would unpack to another place."""
     why = ""
     if not name or "\0" in name:
         why = "it is empty, or has a NUL"
@@ -58,7 +53,6 @@ class ArchiveEncoder(ABC):
     sums: ClassVar[bool] = False
 
     def __init__(self) -> None:
-        """Begin an empty archive."""
         self.position = 0  # bytes so far
         self.members = 0
 
@@ -76,8 +70,7 @@ class ArchiveEncoder(ABC):
         """Return the bytes before a member of ``size`` bytes; its own are counted as written."""
 
     @abstractmethod
-    def end(self) -> bytes:
-        """Return the bytes after the last member."""
+    def end(self) -> bytes: ...
 
     def padding(self) -> bytes:
         """Return the bytes after a member."""
@@ -96,16 +89,13 @@ class TarEncoder(ArchiveEncoder):
 
     @property
     def end_bytes(self) -> int:
-        """Bytes of the two blocks of zeros."""
         return 2 * _BLOCK
 
     def added_bytes(self, name: str, size: int) -> int:
-        """Return the bytes of the headers, and of the member in whole blocks."""
         header = _BLOCK if _is_plain(name, size) else len(_tar_header(name, size))
         return header + size + -size % _BLOCK
 
     def header(self, name: str, size: int, crc: int = 0) -> bytes:  # noqa: ARG002  a zip file's
-        """Return the headers of a member."""
         self._check_count()
         found = _tar_header(name, size)
         self.position += len(found) + size
@@ -113,13 +103,11 @@ class TarEncoder(ArchiveEncoder):
         return found
 
     def padding(self) -> bytes:
-        """Return the zeros that fill the last block of a member."""
         found = bytes(-self.position % _BLOCK)
         self.position += len(found)
         return found
 
     def end(self) -> bytes:
-        """Return the two blocks of zeros."""
         self.position += 2 * _BLOCK
         return bytes(2 * _BLOCK)
 
@@ -173,13 +161,11 @@ class ZipEncoder(ArchiveEncoder):
     _end64_bytes = _END64.size + _LOCATOR.size
 
     def __init__(self) -> None:
-        """Begin an empty archive."""
         super().__init__()
         self._directory = bytearray()
 
     @property
     def end_bytes(self) -> int:
-        """Bytes of the directory and its end."""
         return len(self._directory) + _END.size + (self._end64_bytes if self._large else 0)
 
     @property
@@ -191,7 +177,6 @@ class ZipEncoder(ArchiveEncoder):
         return max(position, directory_bytes) >= _FULL or members >= _FULL_COUNT
 
     def added_bytes(self, name: str, size: int) -> int:
-        """Return the bytes of the member with its header, and of its entry in the directory."""
         encoded, large = len(name.encode()), size >= _FULL
         local = _LOCAL.size + encoded + (20 if large else 0) + size
         places = (16 if large else 0) + (8 if self.position >= _FULL else 0)
@@ -200,7 +185,6 @@ class ZipEncoder(ArchiveEncoder):
         return local + central + (self._end64_bytes if grown and not self._large else 0)
 
     def header(self, name: str, size: int, crc: int = 0) -> bytes:
-        """Return the local header of a member."""
         self._check_count()
         encoded, large, start = name.encode(), size >= _FULL, self.position
         flags = 0 if name.isascii() else _UTF8
@@ -222,7 +206,6 @@ class ZipEncoder(ArchiveEncoder):
         return local
 
     def end(self) -> bytes:
-        """Return the directory and its end."""
         start, size, count = self.position, len(self._directory), self.members
         found = bytes(self._directory)
         if self._large:

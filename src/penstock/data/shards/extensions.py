@@ -52,18 +52,12 @@ class Extension(NamedTuple):
     known: bool = True
 
     def __str__(self) -> str:
-        """Return the name with the shape and the order of the axes."""
         shape = "" if self.shape is None else f" of shape {list(self.shape)}"
         return f"{self.name}{shape}{f' with axes {list(self.axes)}' if self.axes else ''}"
 
 
 def extension_of(field: Any) -> Extension | None:  # noqa: ANN401  pyarrow's
-    """Return the extension type of a column; None if it has a plain one.
-
-    Raises:
-        Damaged: The description of the type is invalid.
-
-    """
+    """Return the extension type of a column; None if it has a plain one."""
     pa, _ = libraries("the file")
     kind, about = field.type, field.metadata or {}
     if isinstance(kind, pa.BaseExtensionType):
@@ -101,13 +95,7 @@ def _extension(name: str, text: bytes, what: str) -> Extension:
 
 
 def _axes(given: list[int] | None, count: int, what: str) -> tuple[int, ...]:
-    """Return the order of axes; empty for that in which they are stored.
-
-    Raises:
-        Damaged: They are not an order of ``count`` axes.
-        Unsupported: It is not its own inverse: pyarrow reads such an order as the inverse of what it writes.
-
-    """
+    """Return the order of axes; empty for that in which they are stored."""
     if given is None or given == [*range(count)]:
         return ()
     if sorted(given) != [*range(count)]:
@@ -159,14 +147,7 @@ def plain_array(array: Any) -> Any:  # noqa: ANN401  pyarrow's
 
 
 def extension_value(extension: Extension, array: Any, named: str) -> Callable[[int], Any] | None:  # noqa: ANN401  pyarrow's
-    """Return a function from the number of a row to its value, given the storage; None: values are as stored.
-
-    Args:
-        extension: The type.
-        array: The storage of the column.
-        named: The column, for errors.
-
-    """
+    """Return a function from the number of a row to its value, given the storage; None: values are as stored."""
     make: dict[str, Callable[[Any], Any]] = {
         "arrow.uuid": lambda scalar: UUID(bytes=bytes(scalar.as_py())),
         "arrow.bool8": lambda scalar: bool(scalar.as_py()),
@@ -195,12 +176,7 @@ def _split_scalar(scalar: Any) -> tuple[Any, Any]:  # noqa: ANN401  pyarrow's
 
 
 def _shape_tensor(values: Any, shape: Any, extension: Extension, named: str) -> Any:  # noqa: ANN401  pyarrow's, and an array
-    """Return a tensor of elements in the order in which they are stored.
-
-    Raises:
-        Damaged: Elements are missing.
-
-    """
+    """Return a tensor of elements in the order in which they are stored."""
     sizes = [*shape] if shape is not None and all(isinstance(each, int) and each >= 0 for each in shape) else None
     if values is None or sizes is None or values.null_count or len(values) != prod(sizes):
         held = "no" if values is None else f"{len(values) - values.null_count}"
@@ -210,12 +186,7 @@ def _shape_tensor(values: Any, shape: Any, extension: Extension, named: str) -> 
 
 
 def _nest_tensor(values: Any, extension: Extension, named: str) -> Any:  # noqa: ANN401  pyarrow's, and an array
-    """Return a tensor of lists in lists.
-
-    Raises:
-        Damaged: The lists have other lengths than the shape says.
-
-    """
+    """Return a tensor of lists in lists."""
     stated, found = extension.shape or (), [len(values)]
     while values.type.num_fields:
         lengths = {*values.value_lengths().to_pylist()} or {(*stated, 0)[min(len(found), len(stated))] or 0}

@@ -226,12 +226,7 @@ def extents_of(starts: Sequence[int], stops: Sequence[int], keys: Sequence[str] 
 
 
 def field_names(given: object) -> str | tuple[str, ...]:
-    """Return the argument ``fields`` of a format, which may come from a file: one name, or a tuple of names.
-
-    Raises:
-        Unusable: It is neither, or a name occurs twice.
-
-    """
+    """Return the argument ``fields`` of a format, which may come from a file: one name, or a tuple of names."""
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, (list, tuple)) or not all(isinstance(each, str) and each for each in names):
         raise Unusable(f"fields must be the name of a field, or several, got {given!r}")

@@ -33,16 +33,11 @@ _FOREIGN = {
 
 @dataclass(frozen=True, slots=True)
 class JsonlFormat(ShardFormat):
-    r"""JSON lines: a sample is a line, without its line break. Lines of white space only are left out.
+    """JSON lines: a sample is a line, without its line break. Lines of white space only are left out.
 
     Args:
         fields: Names of values to take from the JSON object of a line, each a field of the sample; empty: the sample is
             the bytes of the line. A single name as a str: the sample is this text, in UTF-8.
-
-    Example:
-        >>> from penstock.data.shards.jsonl import JsonlFormat
-        >>> JsonlFormat(fields=("text", "label")).sample(memoryview(b'{"text": "so", "label": 3}\n')).values
-        {'text': 'so', 'label': 3}
 
     """
 
@@ -52,16 +47,9 @@ class JsonlFormat(ShardFormat):
     fields: str | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the argument, which may come from a file.
-
-        Raises:
-            Unusable: It is neither the name of a field nor several.
-
-        """
         object.__setattr__(self, "fields", field_names(self.fields))
 
     def walk(self, size: int) -> Walk:
-        """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
         starts, stops = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
         first, lines, blank = 0, 0, True  # of the line that the next block goes on with, and whether it is blank so far
         for base in range(0, size, _BLOCK_BYTES):
@@ -94,7 +82,6 @@ class JsonlFormat(ShardFormat):
         return Extents(offsets, np.concatenate(stops) - offsets)
 
     def sample(self, data: memoryview) -> Fields | memoryview:
-        """Return the line in ``data`` without its line break, or its fields: see ``ShardFormat.sample``."""
         stop = len(data)
         if stop and data[stop - 1] == _BREAK:
             stop -= 1

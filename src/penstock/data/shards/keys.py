@@ -28,13 +28,8 @@ _META = re.compile(r"__[^/]*__(/|$)")
 def rule_of(key: KeyRule) -> Callable[[str], tuple[str, str] | None]:
     """Return the function from a member's name to the key and the field that it stands for; None: no rule matches.
 
-    Args:
-        key: ``"first-dot"``, ``"last-dot"``, a regular expression with the groups ``key`` and ``field`` that matches a
-            whole name, or the function itself.
-
-    Raises:
-        Unusable: ``key`` is none of these.
-
+    ``key`` is ``"first-dot"``, ``"last-dot"``, a regular expression with the groups ``key`` and ``field`` that matches
+    a whole name, or the function itself.
     """
     if callable(key):
         return key
@@ -60,12 +55,7 @@ def rule_of(key: KeyRule) -> Callable[[str], tuple[str, str] | None]:
 
 
 def called(rule: Callable[[str], Any], name: str, argument: str) -> tuple[str, str] | None:
-    """Return the key and the field that a function of the user makes of a name; None leaves it out.
-
-    Raises:
-        Unusable: The function fails, or returns something else.
-
-    """
+    """Return the key and the field that a function of the user makes of a name; None leaves it out."""
     try:
         pair = rule(name)
     except PenstockError:
@@ -112,12 +102,6 @@ class ArchiveFormat(ShardFormat):
     skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the arguments, which may come from a file.
-
-        Raises:
-            Unusable: An argument is invalid.
-
-        """
         object.__setattr__(self, "fields", field_names(self.fields))
         check_choice(self.missing, get_args(Missing), "missing")
         if self.missing != "error" and not self.fields:
@@ -133,13 +117,7 @@ class ArchiveFormat(ShardFormat):
         return (self.fields,) if isinstance(self.fields, str) else self.fields
 
     def split(self, name: str, offset: int) -> tuple[str, str] | None:
-        """Return the key and the field of the member at byte ``offset``; None for one that is left out.
-
-        Raises:
-            Damaged: The rule matches no such name.
-            Unusable: ``key`` is a function that fails: see ``called``.
-
-        """
+        """Return the key and the field of the member at byte ``offset``; None for one that is left out."""
         if (name[:2] == "__" and _META.match(name)) or (self.skip and _selector(self.skip)(name, 1)):
             return None
         if callable(self.key):
@@ -153,12 +131,7 @@ class ArchiveFormat(ShardFormat):
         return found
 
     def made(self, key: str, values: dict[str, Any]) -> Fields | memoryview:
-        """Return the sample of these values, in the order of ``fields``.
-
-        Raises:
-            Damaged: A field is not there.
-
-        """
+        """Return the sample of these values, in the order of ``fields``."""
         if isinstance(self.fields, str):
             if self.fields not in values:
                 raise Damaged(f"the sample {key!r} has no field {self.fields!r} any more")
@@ -195,13 +168,7 @@ class Grouping:
         return frozenset(self.format.wanted)
 
     def add(self, name: str, start: int, stop: int) -> None:
-        """Add a member, which lies in [start, stop) with its headers.
-
-        Raises:
-            Damaged: A sample has a field twice, or lacks one.
-            Unsupported: A sample has members that are not neighbours.
-
-        """
+        """Add a member, which lies in [start, stop) with its headers."""
         found = self.format.split(name, start)
         if found is None:
             return

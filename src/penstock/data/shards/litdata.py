@@ -71,14 +71,12 @@ class _LitDataChunks(ColumnFormat):
     levels: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        """Check the arguments, which may come from a file."""
         if self.packed not in self.levels:
             raise Unusable(f"packed must be one of {self.levels}, got {self.packed!r}")
         ColumnFormat.__post_init__(self)
 
     @property
     def coder(self) -> Decoder:
-        """The decoders of LitData's serializers."""
         return decoder
 
 
@@ -96,11 +94,6 @@ class LitDataFormat(_LitDataChunks):
         columns: Name and serializer of each value, as index.json has them.
         packed: ``"sample"``: each sample is compressed with zstd.
 
-    Example:
-        >>> from penstock.data.shards.litdata import LitDataFormat
-        >>> LitDataFormat(fields=("image", "label")).wanted
-        ('image', 'label')
-
     """
 
     name: ClassVar[str] = "litdata"
@@ -108,11 +101,9 @@ class LitDataFormat(_LitDataChunks):
     levels: ClassVar[tuple[str, ...]] = ("", "sample")
 
     def walk(self, size: int) -> Walk:
-        """Find the samples of a chunk of ``size`` bytes: see ``ShardFormat.walk``."""
         return _walk(size)
 
     def sample(self, data: memoryview) -> Fields | memoryview:
-        """Return the values of the sample in ``data``: see ``ShardFormat.sample``."""
         return self.made(inflate_file(data) if self.packed else data)
 
 
@@ -121,18 +112,8 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
     """Chunks of LitData that zstd compresses as a whole, or in frames of several samples; and those of rows in Arrow.
 
     A chunk or frame is read and inflated at once, to at most 2 GiB (``PENSTOCK_UNPACKED_SIZE``), and kept until its
-    last sample was delivered. Needs ``penstock[parquet]``.
-
-    Args:
-        fields: As for ``LitDataFormat``.
-        columns: As for ``LitDataFormat``.
-        packed: ``"chunk"`` or ``"batch"``: what is compressed; ``"rows"``: chunks of rows in Arrow.
-
-    Example:
-        >>> from penstock.data.shards.litdata import CompressedLitDataFormat
-        >>> CompressedLitDataFormat(fields=("image", "label"), packed="batch").fields
-        ('image', 'label')
-
+    last sample was delivered. Needs ``penstock[parquet]``. Arguments are those of ``LitDataFormat``, but ``packed`` is
+    the part that is compressed, ``"chunk"`` or ``"batch"``; or ``"rows"``: chunks of rows in Arrow.
     """
 
     name: ClassVar[str] = "litdata.zst"
@@ -143,7 +124,6 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
     packed: str = "batch"
 
     def walk(self, size: int) -> Walk:
-        """Find the samples of a chunk of ``size`` bytes: see ``ShardFormat.walk``."""
         if self.packed == "batch":
             return (yield from _walk_frames(size))
         if self.packed == "rows":
@@ -158,7 +138,6 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
         return Extents(np.arange(len(sizes), dtype=np.int64), sizes, units=units)
 
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
-        """Return the samples of a chunk, or of a frame: see ``UnitFormat.decode``."""
         if self.packed == "rows":
             raw, places = pieces[0].data, _places(pieces[0].data, rows=True)
             if places[0] < places[-1]:
@@ -169,7 +148,6 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
         return _Unit(raw, _places(raw) if self.packed == "chunk" else [*_sum_leaves(raw, len(self.columns))])
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
-        """Return sample ``number`` of a chunk, or of a frame: see ``UnitFormat.row``."""
         if isinstance(unit, Rows):
             values = unit.row(number)
             if not isinstance(self.fields, str):
@@ -181,14 +159,7 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
 
 
 def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[NamedChunk], ColumnFormat]:
-    """Return the chunks that an index.json names, in order, and their format, with the ``fields`` of ``form``.
-
-    Raises:
-        Damaged: The file is not an index of LitData's chunks, or names files elsewhere.
-        Unsupported: The chunks are encrypted, hold rows of another kind, or a wanted value cannot be read.
-        Unusable: A wanted value is missing.
-
-    """
+    """Return the chunks that an index.json names, in order, and their format, with the ``fields`` of ``form``."""
     index = read_json(data, {"config": dict}, _WHAT)
     config = index["config"]
     _check_config(config)
@@ -266,10 +237,7 @@ def _parse_chunk_entry(chunk: dict[str, Any], *, exact: bool) -> NamedChunk:
 
 
 def _walk(size: int, *, rows: bool = False) -> Walk:
-    """Find the samples of a chunk that is not compressed: its header says where they are.
-
-    With ``rows``, a chunk of rows in Arrow has samples without bytes.
-    """
+    """Find the samples of a chunk that is not compressed, by its header; rows in Arrow have no bytes."""
     if size < 8:  # noqa: PLR2004  the number of samples, and the end of none
         raise Damaged(f"{size} bytes are not a chunk of LitData")
     view = yield Ask(0, min(size, _FIRST_BYTES))

@@ -77,7 +77,6 @@ class _Nested:
         self._at = 0
 
     def value(self) -> Any:  # noqa: ANN401  any value of JSON
-        """Return the next value."""
         tag = self.number("<B")
         if tag in _SCALARS:
             return _SCALARS[tag](self)
@@ -99,16 +98,13 @@ class _Nested:
         raise Damaged(f"it has the tag {tag}, which is unknown")
 
     def text(self) -> str:
-        """Return the next text, behind its length."""
         return as_text(self._bytes(self.number("<I")))
 
     def end(self) -> None:
-        """Raise ``Damaged`` if bytes are left."""
         if self._at != len(self._data):
             raise Damaged(f"it ends at byte {self._at} of {len(self._data)}")
 
     def number(self, form: str) -> Any:  # noqa: ANN401  as ``form`` has it
-        """Return the next number."""
         (found,) = struct.unpack_from(form, self._data, self._at)
         self._at += struct.calcsize(form)
         return found
@@ -163,12 +159,7 @@ _DECODE: dict[str, Decode] = {
 
 @lru_cache(maxsize=256)
 def decoder(encoding: str) -> Decode:
-    """Return the function that decodes values of one of LitData's serializers: ``"jpeg"``, ``"no_header_numpy:9"``.
-
-    Raises:
-        Unsupported: The serializer is unknown, or runs code.
-
-    """
+    """Return the function that decodes values of one of LitData's serializers: ``"jpeg"``, ``"no_header_numpy:9"``."""
     name, _, rest = encoding.partition(":")
     if name in ("no_header_numpy", "no_header_tensor") and rest.isdecimal() and len(rest) < 4:  # noqa: PLR2004  digits
         return partial(_flat, _find_dtype(int(rest), _NUMPY if name == "no_header_numpy" else _TORCH))
@@ -203,18 +194,9 @@ class Rows(NamedTuple):
 
 
 def read_rows(data: memoryview, places: Sequence[int], names: Sequence[str], wanted: Sequence[str]) -> Rows:
-    """Return the wanted values in the rows of a chunk.
+    """Return the wanted values in the rows of a chunk, of all that index.json ``names``.
 
-    Args:
-        data: The chunk.
-        places: Where its header ends, once for each row that it states, and once more.
-        names: Paths of all values that index.json names.
-        wanted: Paths of the values to take.
-
-    Raises:
-        Damaged: The chunk does not end as such a chunk, or has another number of rows, or other values.
-        Unsupported: The rows have dictionaries.
-
+    ``places`` has the end of the header once for each row that it states, and once more.
     """
     size = int.from_bytes(data[-_TAIL : -len(MAGIC)], "little")
     start, count = places[0], len(places) - 1

@@ -63,13 +63,6 @@ class ColumnFormat(ShardFormat):
     columns: tuple[MDSColumn, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the arguments, which may come from a file.
-
-        Raises:
-            Unusable: An argument is invalid, or a wanted column is missing.
-            Unsupported: A wanted column cannot be read.
-
-        """
         object.__setattr__(self, "fields", field_names(self.fields))
         object.__setattr__(self, "columns", columns_of_file(self.columns))
         if self.columns:
@@ -101,7 +94,6 @@ class _MdsShards(ColumnFormat):
     stored: bool = False
 
     def __post_init__(self) -> None:
-        """Check the arguments, which may come from a file."""
         switch(self.stored, "stored")
         ColumnFormat.__post_init__(self)
 
@@ -111,7 +103,6 @@ class _MdsShards(ColumnFormat):
         return stored if self.stored else decoder
 
     def walk(self, size: int) -> Walk:
-        """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
         return self.stated_walk(size, None)
 
     @abstractmethod
@@ -119,13 +110,6 @@ class _MdsShards(ColumnFormat):
         """Find the samples of a shard as ``walk`` does, and compare it with what an index.json states of it."""
 
     def having(self, schema: Any) -> Self:  # noqa: ANN401  see ``ShardFormat.having``
-        """Return this format with the columns of a shard.
-
-        Raises:
-            Unusable: The shard has other columns than those before it, or a wanted one is missing.
-            Unsupported: A wanted column cannot be read.
-
-        """
         found = columns_of_file(schema)
         if not self.columns:
             return replace(self, columns=found)
@@ -152,43 +136,25 @@ class MdsFormat(_MdsShards):
         columns: Name, encoding and size of each column, which the shards agree on; found by the index.
         stored: Take the bytes of each value as they are stored, of pickles, too.
 
-    Example:
-        >>> from penstock.data.shards.mds import MdsFormat
-        >>> MdsFormat(fields=("image", "label")).wanted
-        ('image', 'label')
-
     """
 
     name: ClassVar[str] = "mds"
     suffixes: ClassVar[tuple[str, ...]] = (".mds",)
 
     def stated_walk(self, size: int, stated: Stated | None) -> Walk:
-        """Find the samples of a shard, of which an index.json may state the columns."""
         return _walk(size, stated)
 
     def sample(self, data: memoryview) -> Fields | memoryview:
-        """Return the columns of the sample in ``data``: see ``ShardFormat.sample``."""
         return self.made(data)
 
 
 @dataclass(frozen=True, slots=True)
 class CompressedMdsFormat(_MdsShards, UnitFormat):
-    """MDS files that are compressed with zstd or gzip: samples are those of ``MdsFormat``.
+    """MDS files that are compressed with zstd or gzip: samples are those of ``MdsFormat``, and so are the arguments.
 
     A shard is read and inflated as a whole, to at most 2 GiB (``PENSTOCK_UNPACKED_SIZE``), and kept until its last
     sample was delivered. While shards are indexed, four are inflated at once, and their hashes compared. zstd needs
     ``penstock[parquet]``.
-
-    Args:
-        fields: As for ``MdsFormat``.
-        columns: As for ``MdsFormat``.
-        stored: As for ``MdsFormat``.
-
-    Example:
-        >>> from penstock.data.shards.mds import CompressedMdsFormat
-        >>> CompressedMdsFormat(fields=("image", "label")).fields
-        ('image', 'label')
-
     """
 
     name: ClassVar[str] = "mds.zst"
@@ -196,7 +162,6 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
     most_walks: ClassVar[int] = 4
 
     def stated_walk(self, size: int, stated: Stated | None) -> Walk:
-        """Find the samples of a shard, whose hashes are compared with those that an index.json states."""
         data = yield from whole_file(size)
         if stated is not None and stated.packed is not None:
             check_hashes(data, stated.packed)
@@ -212,24 +177,16 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
         return Extents(np.arange(count, dtype=np.int64), found.sizes, schema=found.schema, units=units)
 
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
-        """Return the samples of a shard: see ``UnitFormat.decode``."""
         raw = inflate_file(pieces[0].data)
         found = run_walk(_walk(len(raw), None, self.columns), raw)
         return _Unit(raw, [*found.offsets.tolist(), len(raw)])
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
-        """Return sample ``number`` of a shard: see ``UnitFormat.row``."""
         return self.made(unit.data[unit.offsets[number] : unit.offsets[number + 1]])
 
 
 def _check_wanted(columns: tuple[MDSColumn, ...], fields: str | tuple[str, ...], coder: Decoder) -> None:
-    """Check that wanted columns are there and can be read.
-
-    Raises:
-        Unusable: A column is missing, or a single one holds neither bytes nor texts.
-        Unsupported: A column holds pickles, or has an unknown encoding.
-
-    """
+    """Check that wanted columns are there and can be read."""
     encodings = {each.name: each.encoding for each in columns}
     wanted = (fields,) if isinstance(fields, str) else fields or (*encodings,)
     for name in wanted:

@@ -80,12 +80,10 @@ class _WantedLayout(NamedTuple):
 
 
 def as_view(data: memoryview) -> memoryview:
-    """Return bytes as they are."""
     return data
 
 
 def as_text(data: memoryview) -> str:
-    """Return a text in UTF-8."""
     return str(data, "utf-8")
 
 
@@ -122,12 +120,7 @@ def check_count(stated: int, there: int) -> None:
 
 
 def list_parts(data: memoryview, start: int) -> list[memoryview]:
-    """Return the parts of a list: their number at byte ``start``, the bytes of each, and all parts.
-
-    Raises:
-        Damaged: The sizes are not those of the parts.
-
-    """
+    """Return the parts of a list: their number at byte ``start``, the bytes of each, and all parts."""
     (count,) = struct.unpack_from("<I", data, start)
     at = start + 4 + 4 * count
     if at > len(data):
@@ -190,12 +183,7 @@ _DECODE: dict[str, Decode] = {
 
 @lru_cache(maxsize=256)
 def _coder(encoding: str) -> tuple[Decode, int | None]:
-    """Return the function that decodes values of an encoding, and their bytes, None if these differ.
-
-    Raises:
-        Unsupported: The encoding is unknown, or runs code.
-
-    """
+    """Return the function that decodes values of an encoding, and their bytes, None if these differ."""
     if encoding == "int":
         return _int, 8
     if encoding in _DECODE:
@@ -216,12 +204,7 @@ def _coder(encoding: str) -> tuple[Decode, int | None]:
 
 
 def decoder(encoding: str) -> Decode:
-    """Return the function that decodes values of an encoding.
-
-    Raises:
-        Unsupported: The encoding is unknown, or runs code.
-
-    """
+    """Return the function that decodes values of an encoding."""
     return _coder(encoding)[0]
 
 
@@ -245,12 +228,7 @@ def fixed_size(encoding: str) -> int | None:
 
 
 def columns_of_file(given: Any) -> tuple[MDSColumn, ...]:  # noqa: ANN401  may come from a file
-    """Return columns, which may come from a file.
-
-    Raises:
-        Unusable: They are not columns.
-
-    """
+    """Return columns, which may come from a file."""
     try:
         found: Any = tuple(MDSColumn(*each) for each in given)
         valid = all(
@@ -288,12 +266,7 @@ def _make_column_error(column: MDSColumn, error: Exception) -> Exception:
 
 
 def value_of(column: MDSColumn, data: memoryview) -> Any:  # noqa: ANN401  as the column has it
-    """Return the value that the bytes of a column stand for; bytes are a view of ``data``.
-
-    Raises:
-        Damaged: The bytes are none of this column.
-
-    """
+    """Return the value that the bytes of a column stand for; bytes are a view of ``data``."""
     try:
         return _coder(column.encoding)[0](data)
     except _ERRORS as error:
@@ -303,14 +276,7 @@ def value_of(column: MDSColumn, data: memoryview) -> Any:  # noqa: ANN401  as th
 def decode_columns(
     data: memoryview, columns: tuple[MDSColumn, ...], wanted: tuple[str, ...], coder: Decoder = decoder
 ) -> dict[str, Any]:
-    """Return the values of the wanted columns of a sample, in their order; none wanted: of all columns.
-
-    Bytes are views of ``data``.
-
-    Raises:
-        Damaged: The bytes are not those of a sample with these columns.
-
-    """
+    """Return the values of the wanted columns of a sample (none wanted: all), in their order; bytes are views."""
     heads, layout = _layout(columns, wanted, coder)
     at, end = heads.size, len(data)
     if at > end:

@@ -31,12 +31,7 @@ _Bytes = (bytes, bytearray, memoryview)
 
 
 def columns_from(given: object) -> tuple[MDSColumn, ...]:
-    """Return the columns that a mapping from names to encodings describes, sorted by name as ``MDSWriter`` does.
-
-    Raises:
-        Unusable: It is no such mapping, or an encoding cannot be written.
-
-    """
+    """Return the columns that a mapping from names to encodings describes, sorted by name as ``MDSWriter`` does."""
     if not isinstance(given, Mapping) or not given or not all(isinstance(each, str) and each for each in given):
         raise Unusable(f'columns must be a mapping from names to encodings, {{"image": "jpeg"}}, got {given!r:.200}')
     found = []
@@ -57,12 +52,7 @@ def columns_from(given: object) -> tuple[MDSColumn, ...]:
 
 
 def encoding_of(name: str, value: object, known: str = "") -> str:
-    """Return the encoding of a column, given a value of it, and the encoding that it had in other MDS shards.
-
-    Raises:
-        Unusable: There is none.
-
-    """
+    """Return the encoding of a column, given a value of it, and the encoding that it had in other MDS shards."""
     if known in _WRITTEN or known.startswith("ndarray"):
         return known
     found = _infer_encoding(name, value)
@@ -94,12 +84,7 @@ def _infer_encoding(name: str, value: object) -> str:
 
 
 def encoded_row(values: Mapping[str, Any], columns: Sequence[MDSColumn]) -> bytes:
-    """Return the bytes of a sample.
-
-    Raises:
-        Unusable: A value is missing, or does not fit its column.
-
-    """
+    """Return the bytes of a sample."""
     sizes, parts = [], []
     for column in columns:
         name, encoding, size = column
@@ -204,12 +189,7 @@ def _config(columns: Sequence[MDSColumn], size_limit: int | None) -> dict[str, A
 
 
 def header(columns: Sequence[MDSColumn], sizes: Sequence[int], size_limit: int | None) -> bytes:
-    """Return the bytes of a shard before its samples, whose bytes have these sizes.
-
-    Raises:
-        Unusable: The shard would be larger than its offsets can tell.
-
-    """
+    """Return the bytes of a shard before its samples, whose bytes have these sizes."""
     text = json.dumps(_config(columns, size_limit), sort_keys=True).encode()
     offsets = np.cumsum([8 + 4 * len(sizes) + len(text), *sizes], dtype=np.int64)
     if offsets[-1] > MOST_BYTES:

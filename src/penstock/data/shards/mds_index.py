@@ -50,13 +50,7 @@ class Stated(NamedTuple):
 
 
 def stated_shards(data: bytes) -> list[Stated]:
-    """Return the shards that an index.json describes, in order.
-
-    Raises:
-        Damaged: The file is not an index of MDS shards, or names files elsewhere.
-        Unsupported: The shards have another format, or a compression that is not read.
-
-    """
+    """Return the shards that an index.json describes, in order."""
     index = read_json(data, dict, _WHAT)
     if "chunks" in index:
         raise Unsupported('this index.json describes chunks of LitData: pass format="litdata"')
@@ -93,13 +87,7 @@ def _file(given: dict[str, Any]) -> StatedFile:
 
 
 def columns_of(given: dict[str, Any], what: str) -> tuple[MDSColumn, ...]:
-    """Return the columns that ``what`` describes: a shard's header, or its entry in index.json.
-
-    Raises:
-        Damaged: This is not a description of columns; names occur twice, or sizes are not those of the encodings.
-        Unsupported: The shard has another format.
-
-    """
+    """Return the columns that ``what`` describes: a shard's header, or its entry in index.json."""
     check_json(given, {"format": str, "version": int}, what)
     if given["format"] != "mds" or given["version"] != _VERSION:
         raise Unsupported(
@@ -123,13 +111,7 @@ def columns_of(given: dict[str, Any], what: str) -> tuple[MDSColumn, ...]:
 
 
 def check_hashes(data: memoryview, file: StatedFile) -> None:
-    """Compare a file with all hashes that index.json states of it.
-
-    Raises:
-        ChecksumMismatch: The file is another one.
-        Unsupported: A hash is unknown.
-
-    """
+    """Compare a file with all hashes that index.json states of it."""
     for name, stated in file.hashes.items():
         if name in xxhash.algorithms_available:
             found = getattr(xxhash, name)(data).hexdigest()

@@ -30,13 +30,8 @@ def byte_views(
 ) -> list[memoryview] | None:
     """Return the values of a column of byte arrays; None if pyarrow has to decode, or to refuse, the column.
 
-    Args:
-        chunk: The bytes of the column in a row group.
-        pages: Its pages, whose sizes were compared with what is plausible.
-        codec: Number of its compression.
-        levels: Definition level of a value that is there: the number of optional fields from the row down to it.
-        values: Number of its values.
-
+    ``chunk`` has the bytes of the column in a row group, and ``pages`` sizes that were compared with what is plausible.
+    ``levels`` is the definition level of a value that is there: the number of optional fields from the row down to it.
     """
     if codec not in (_NONE, _SNAPPY, _ZSTD):
         return None
@@ -64,12 +59,7 @@ def _intact(body: memoryview, page: ColumnPage) -> bool:
 def _values(
     body: memoryview, page: ColumnPage, codec: int, levels: int, dictionary: list[memoryview]
 ) -> list[memoryview]:
-    """Return the values of a page of data.
-
-    Raises:
-        ValueError: It has nulls, or is not what its header says.
-
-    """
+    """Return the values of a page of data."""
     kind, header = page.header.get(1), page.header
     if kind == _DATA:
         about, body = header[5], _unpack_page(body, page.unpacked, codec)
@@ -99,13 +89,7 @@ def _values(
 
 
 def _unpack_page(body: memoryview, size: int, codec: int) -> memoryview:
-    """Return the bytes of a page, of the stated size.
-
-    Raises:
-        ValueError: They have another size.
-        Exception: An error of pyarrow's: they cannot be unpacked.
-
-    """
+    """Return the bytes of a page, of the stated size."""
     if codec == _NONE:
         if len(body) != size:
             raise ValueError("a page of another size")

@@ -79,11 +79,6 @@ class ParquetFormat(UnitFormat):
             are its values.
         columns: Name and type of each wanted column, which the files agree on; found by the index.
 
-    Example:
-        >>> from penstock.data.shards.parquet import ParquetFormat
-        >>> ParquetFormat(fields=("image", "label")).wanted
-        ('image', 'label')
-
     """
 
     name: ClassVar[str] = "parquet"
@@ -93,12 +88,6 @@ class ParquetFormat(UnitFormat):
     columns: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the arguments, which may come from a file.
-
-        Raises:
-            Unusable: An argument is invalid.
-
-        """
         object.__setattr__(self, "fields", field_names(self.fields))
         pairs: Any = self.columns
         if not isinstance(pairs, (list, tuple)) or not all(
@@ -113,7 +102,6 @@ class ParquetFormat(UnitFormat):
         return (self.fields,) if isinstance(self.fields, str) else self.fields
 
     def walk(self, size: int) -> Walk:
-        """Find the rows of a file of ``size`` bytes: see ``ShardFormat.walk``."""
         if size < 12:  # noqa: PLR2004  two magics and a length
             raise Damaged(f"{size} bytes are not a Parquet file")
         start = max(0, size - _TAIL_BYTES)
@@ -132,12 +120,6 @@ class ParquetFormat(UnitFormat):
         return _extents(groups, footer, size)._replace(schema=columns)
 
     def having(self, schema: Any) -> Self:  # noqa: ANN401  see ``ShardFormat.having``
-        """Return this format with the columns of a file.
-
-        Raises:
-            Unusable: A column is missing, or has another type than in the files before.
-
-        """
         found: dict[str, str] = dict(schema)
         if not self.columns:
             return replace(self, columns=tuple(found.items()))
@@ -152,7 +134,6 @@ class ParquetFormat(UnitFormat):
         return self
 
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401  see ``row``
-        """Return the rows of the row group whose first row is ``first``: see ``UnitFormat.decode``."""
         *chunks, footer = pieces
         if _footer_bytes(footer.data, footer.start + len(footer.data)) != len(footer.data):
             raise Damaged("the footer is not where it was")
@@ -168,7 +149,6 @@ class ParquetFormat(UnitFormat):
             raise Damaged(f"cannot decode the row group of row {first} ({error})") from error
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Rows``
-        """Return row ``number`` of a row group: see ``UnitFormat.row``."""
         values = unit.row(number)
         if not isinstance(self.fields, str):
             return Fields("", values)
@@ -178,13 +158,7 @@ class ParquetFormat(UnitFormat):
         return memoryview(value.encode()) if isinstance(value, str) else value
 
     def _columns(self, meta: Any) -> list[tuple[str, str]]:  # noqa: ANN401  pyarrow's
-        """Return the names of the wanted columns, with their types.
-
-        Raises:
-            Damaged: A name occurs twice.
-            Unusable: There is no such column, or a single one holds neither bytes nor texts.
-
-        """
+        """Return the names of the wanted columns, with their types."""
         schema = meta.schema.to_arrow_schema()
         known = schema.names
         if len(set(known)) < len(known) or not known:
@@ -201,12 +175,7 @@ class ParquetFormat(UnitFormat):
         return columns
 
     def _described(self, field: Any) -> str:  # noqa: ANN401  pyarrow's
-        """Return the type of a column, which is the same whatever extension types are registered.
-
-        Raises:
-            Unsupported: It is an extension type whose values cannot be made, and ``fields`` does not name the column.
-
-        """
+        """Return the type of a column, which is the same whatever extension types are registered."""
         extension, stored = extension_of(field), _name_type(plain_type(field.type))
         if extension is None:
             return stored
@@ -248,13 +217,7 @@ def _is_image(kind: Any) -> bool:  # noqa: ANN401  pyarrow's
 
 
 def _footer_bytes(tail: memoryview, size: int) -> int:
-    """Return the bytes of the footer, its length and the magic included; ``tail`` is the end of the file.
-
-    Raises:
-        Damaged: The file does not end as a Parquet file.
-        Unsupported: The footer is encrypted.
-
-    """
+    """Return the bytes of the footer, its length and the magic included; ``tail`` is the end of the file."""
     magic = bytes(tail[-4:])
     if magic == b"PARE":
         raise Unsupported("the Parquet file is encrypted: decrypt it first")
@@ -275,13 +238,7 @@ def _metadata(footer: memoryview) -> Any:  # noqa: ANN401  pyarrow's
 
 
 def _groups(footer: memoryview, names: Collection[str], start: int) -> Iterator[_RowGroup]:
-    """Yield the row groups with rows, given the footer, which begins at byte ``start`` of the file.
-
-    Raises:
-        Damaged: A column lies outside of the file or over another, or the rows are too many for the file.
-        Unsupported: A column is encrypted, or lies in another file.
-
-    """
+    """Yield the row groups with rows, given the footer, which begins at byte ``start`` of the file."""
     first = 0
     for number, group in enumerate(row_groups(footer)):
         if group.rows < 0:
@@ -526,12 +483,7 @@ def _decode_group(
 
 
 def _pages(chunks: Sequence[UnitPiece], most: int, what: str) -> dict[int, list[ColumnPage]]:
-    """Return the pages of each column, by its first byte.
-
-    Raises:
-        Damaged: They would take more than ``most`` bytes once unpacked.
-
-    """
+    """Return the pages of each column, by its first byte."""
     pages: dict[int, list[ColumnPage]] = {}
     held = 0
     for each in chunks:
@@ -625,12 +577,7 @@ def _bytes(array: Any) -> Get:  # noqa: ANN401  pyarrow's
 
 
 def _image(array: Any, data: Any, paths: Any, row: int, named: str) -> Any:  # noqa: ANN401  pyarrow's
-    """Return the bytes of an image or a sound that Hugging Face has written; None if the row has none.
-
-    Raises:
-        Damaged: Only the path of a file is there.
-
-    """
+    """Return the bytes of an image or a sound that Hugging Face has written; None if the row has none."""
     if data is None and array[row].is_valid:
         raise Damaged(
             f"{named} has no bytes, only the path {paths[row].as_py()!r}: embed the files when writing the "

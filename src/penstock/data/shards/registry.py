@@ -78,12 +78,7 @@ def suffixes() -> dict[str, str]:
 
 
 def is_shard(key: str, form: ShardFormat | None) -> bool:
-    """Return whether a key has the end of a shard of ``form``, or of any format; ``-00000-of-00010`` may follow it.
-
-    Raises:
-        Unsupported: The key has the end of a file that is compressed in a way that ``form``, or no format, reads.
-
-    """
+    """Return whether a key has the end of a shard of ``form``, or of any format; ``-00000-of-00010`` may follow it."""
     lower = _strip_shard_number(key)
     for name, (ends, advice) in _REFUSED.items():
         if (form is None or form.name in (name, f"{name}.gz")) and lower.endswith(ends):
@@ -106,18 +101,7 @@ def _strip_shard_number(key: str) -> str:
 
 
 def format_by(given: str | ShardFormat | None, keys: Iterable[str], arguments: Mapping[str, Any]) -> ShardFormat:
-    """Return the format of the shards ``keys``, with the arguments that are not None.
-
-    Args:
-        given: The format, its name, or None to tell it by the ends of ``keys``.
-        keys: Keys of the shards.
-        arguments: Arguments of the format, None for those that were not given.
-
-    Raises:
-        Unusable: The format is unknown, or takes no such argument; or the keys have ends of several formats, or of
-            none.
-
-    """
+    """Return the format that was given, or the one by the ends of ``keys``, with the arguments that are not None."""
     passed = {name: value for name, value in arguments.items() if value is not None}
     if isinstance(given, ShardFormat):
         if passed:
@@ -132,12 +116,7 @@ def format_by(given: str | ShardFormat | None, keys: Iterable[str], arguments: M
 
 
 def settle_format(form: ShardFormat, keys: Collection[str]) -> ShardFormat:
-    """Return the format of the shards ``keys`` that ``form`` stands for: the compressed one, if they are compressed.
-
-    Raises:
-        Unusable: Some are compressed, and some are not.
-
-    """
+    """Return the format of the shards ``keys`` that ``form`` stands for: the compressed one, if they are compressed."""
     if form.name not in _COMPRESSED:
         return form
     kind = _class(_COMPRESSED[form.name])
@@ -175,13 +154,7 @@ def _infer_format(keys: Iterable[str]) -> str:
 
 
 def format_of(described: object) -> ShardFormat:
-    """Return the format that ``ShardFormat.described`` describes; nothing in it is trusted.
-
-    Raises:
-        ValueError: It describes none.
-        Unusable: An argument is invalid.
-
-    """
+    """Return the format that ``ShardFormat.described`` describes; nothing in it is trusted."""
     if not isinstance(described, Mapping):
         raise ValueError(f"not a format of shards: {described!r}")  # noqa: TRY004  as for other parts of a file
     arguments = {name: value for name, value in described.items() if name != "name"}

@@ -48,12 +48,7 @@ class _Head(NamedTuple):
 
 
 def check_side(side: str, form: ShardFormat, *, labels: bool) -> TarFormat:
-    """Return the format if a side index suffices for it.
-
-    Raises:
-        Unusable: There is no such side index, or it lacks what the arguments need.
-
-    """
+    """Return the format if a side index suffices for it."""
     if side not in SIDES:
         raise Unusable(f"index must be {', '.join(map(repr, SIDES))}, the URL of wids' JSON or None, got {side!r}")
     if not isinstance(form, TarFormat):
@@ -67,23 +62,13 @@ def check_side(side: str, form: ShardFormat, *, labels: bool) -> TarFormat:
 
 
 def check_counted(form: ShardFormat) -> None:
-    """Refuse arguments with which shards have other numbers of samples than wids has counted.
-
-    Raises:
-        Unusable: There are such arguments.
-
-    """
+    """Refuse arguments with which shards have other numbers of samples than wids has counted."""
     if not isinstance(form, TarFormat) or form.skip or form.key != "first-dot" or form.missing == "drop":
         raise Unusable('wids counts all samples of tar files: pass no skip=, key= or missing="drop", or index=None')
 
 
 def wids_shards(data: bytes) -> dict[str, Listed]:
-    """Return what a JSON file of wids states of each shard, by the last part of its URL.
-
-    Raises:
-        Damaged: It is not such a file.
-
-    """
+    """Return what a JSON file of wids states of each shard, by the last part of its URL."""
     shards = read_json(data, _WIDS, "the wids index")["shardlist"]
     found = {each["url"].rpartition("/")[2]: Listed(each["nsamples"], each.get("filesize")) for each in shards}
     if len(found) < len(shards):
@@ -92,19 +77,13 @@ def wids_shards(data: bytes) -> dict[str, Listed]:
 
 
 def side_key(side: str, key: str) -> str:
-    """Return the key of the side index of a shard."""
     folder, slash, name = key.rpartition("/")
     stem = name[: name.find(".", 1)] if side == "wds2idx" and "." in name[1:] else name
     return f"{folder}{slash}{stem}.idx"
 
 
 def side_walk(side: str, form: TarFormat, data: bytes, size: int) -> Walk:
-    """Find the samples of a tar file of ``size`` bytes with the side index ``data``: see ``ShardFormat.walk``.
-
-    Raises:
-        Damaged: The index is not one, or not that of this shard.
-
-    """
+    """Find the samples of a tar file of ``size`` bytes with the side index ``data``: see ``ShardFormat.walk``."""
     walk = _energon if side == "energon" else _wds2idx
     try:
         return (yield from walk(form, data, size))

@@ -66,7 +66,6 @@ class _TarMember(NamedTuple):
 
     @property
     def next(self) -> int:
-        """The first byte of the next header."""
         return self.stop + -self.stop % _BLOCK
 
 
@@ -83,11 +82,6 @@ class TarFormat(ArchiveFormat):
             or ``"none"`` for None as the value of the field.
         skip: Globs of the names of members that are left out.
 
-    Example:
-        >>> from penstock.data.shards.tar import TarFormat
-        >>> TarFormat(fields=("jpg", "cls"), missing="drop").wanted
-        ('jpg', 'cls')
-
     """
 
     name: ClassVar[str] = "tar"
@@ -96,7 +90,6 @@ class TarFormat(ArchiveFormat):
     suffixes: ClassVar[tuple[str, ...]] = (".tar",)
 
     def walk(self, size: int) -> Walk:
-        """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
         grouping = Grouping(self)
         base = at = 0  # `view` has the bytes from `base` on; the next header is at `at`
         step = 2 * _FIRST_BYTES
@@ -143,7 +136,6 @@ class TarFormat(ArchiveFormat):
         return grouping.extents()
 
     def sample(self, data: memoryview) -> Fields | memoryview:  # noqa: C901, PLR0912  calls cost too much here
-        """Return the fields of the sample in ``data``, as views of it: see ``ShardFormat.sample``."""
         key, known = "", b""
         values: dict[str, Any] = {}
         at, size, wanted = 0, len(data), self.wanted if self.fields else ()
@@ -235,16 +227,8 @@ def _check_kind(form: TarFormat, found: _TarMember) -> None:
 def check_tail(end: int, view: memoryview, rest: tuple[int, int]) -> Generator[Ask, memoryview, None]:
     """Check that nothing but zeros follows the end of the archive at ``end``: another archive would be lost.
 
-    tar fills up a record, of 10 KiB by default, and of any size with ``-b``.
-
-    Args:
-        end: The byte of the end.
-        view: The bytes from there on that are known.
-        rest: First byte that is not known, and the size of the file.
-
-    Raises:
-        Damaged: Other bytes follow.
-
+    tar fills up a record, of 10 KiB by default, and of any size with ``-b``. ``view`` has the known bytes from ``end``
+    on, and ``rest`` the first byte that is not known, and the size of the file.
     """
     for at in (None, *range(*rest, _TAIL_BYTES)):
         piece = view if at is None else (yield Ask(at, min(at + _TAIL_BYTES, rest[1])))
@@ -257,9 +241,7 @@ def check_tail(end: int, view: memoryview, rest: tuple[int, int]) -> Generator[A
 def _member(view: memoryview, at: int, offset: int, size: int) -> _TarMember | int | None:
     """Return the member whose headers begin at ``view[at]``, which is byte ``offset`` of a file of ``size`` bytes.
 
-    Returns:
-        The member; None at the end of the archive; or the byte of the file up to which the view must reach.
-
+    None at the end of the archive; or the byte of the file up to which the view must reach.
     """
     start, shift, given, count = offset, offset - at, None, 0
     while True:
@@ -359,12 +341,7 @@ def _build_member(given: _Extended | None, name: str, kind: bytes, place: tuple[
 
 
 def _verify_header_sum(block: memoryview, total: bytes, offset: int) -> bool:
-    """Return whether a header is there; False for a block of zeros, at the end of the archive.
-
-    Raises:
-        Damaged: The sum of the header does not match.
-
-    """
+    """Return whether a header is there; False for a block of zeros, at the end of the archive."""
     given = _decode_header_number(total)
     # The low half of Adler-32 is the sum of the bytes modulo 65,521, plus 1; the sum counts its own field as spaces.
     if given >= 0 and not ((adler32(block) & 0xFFFF) - 1 - sum(total) + 256 - given) % 65521:

@@ -36,19 +36,12 @@ class TFRecordFormat(ShardFormat):
     """TFRecord files: each record is a sample, the bytes of its payload, which are compared with their checksum.
 
     Needs ``penstock[tfrecord]``.
-
-    Example:
-        >>> from penstock.data.shards.tfrecord import TFRecordFormat
-        >>> TFRecordFormat().described()
-        {'name': 'tfrecord'}
-
     """
 
     name: ClassVar[str] = "tfrecord"
     suffixes: ClassVar[tuple[str, ...]] = (".tfrecord", ".tfrecords")
 
     def walk(self, size: int) -> Walk:
-        """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
         checksum = _library()
         stops = array("q")
         at = known = 0  # the next header is at `at`; `view` has the bytes up to `known`
@@ -78,7 +71,6 @@ class TFRecordFormat(ShardFormat):
         return Extents(offsets, ends - offsets)
 
     def sample(self, data: memoryview) -> memoryview:
-        """Return the payload of the record in ``data``, a view of it, after a comparison with its CRC-32C."""
         stop = len(data) - _SUM_BYTES
         if stop < _HEADER.size or int.from_bytes(data[:8], "little") != stop - _HEADER.size:
             raise Damaged("the bytes of a sample are not those of one TFRecord")

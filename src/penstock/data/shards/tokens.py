@@ -55,12 +55,7 @@ _MOST_BYTES = 1 << 62  # of the tokens of a file: arithmetic with them fits 64 b
 
 
 def token_dtype(given: object) -> np.dtype[np.integer]:
-    """Return the type of tokens that a user names.
-
-    Raises:
-        Unusable: It is no little-endian integer type that fits int64.
-
-    """
+    """Return the type of tokens that a user names."""
     try:
         dtype: np.dtype[Any] = np.dtype(given)  # type: ignore[call-overload]  # checked here
     except TypeError:
@@ -111,7 +106,6 @@ class TokenFile(ShardFormat):
         return Extents(np.array([start]), np.array([size - start]), (), dtype)
 
     def sample(self, data: memoryview) -> memoryview:
-        """Return the bytes of the tokens."""
         return data
 
 
@@ -213,7 +207,6 @@ class MegatronIndex(ShardFormat):
         return Extents(starts[:-1], np.diff(starts), (), dtype)
 
     def sample(self, data: memoryview) -> memoryview:
-        """Return the bytes of the tokens."""
         return data
 
 
@@ -225,7 +218,6 @@ class DatatroveIndex(ShardFormat):
     suffixes: ClassVar[tuple[str, ...]] = (".ds.index",)
 
     def walk(self, size: int) -> Walk:
-        """Read the index."""
         if size % 8:
             raise Damaged(f"an index of datatrove has 8 bytes for each document, and {size} bytes are no multiple")
         ends = np.frombuffer((yield Ask(0, size)) if size else b"", "<u8")
@@ -238,7 +230,6 @@ class DatatroveIndex(ShardFormat):
         return Extents(starts[:-1], np.diff(starts))
 
     def sample(self, data: memoryview) -> memoryview:
-        """Return the bytes of the tokens."""
         return data
 
 
@@ -286,12 +277,7 @@ def _starts(
 
 
 def _borders(documents: NDArray[np.int64], sequences: int) -> NDArray[np.int64]:
-    """Return the first sequence of each document, and the number of sequences.
-
-    Raises:
-        Damaged: The list contradicts the sequences, as that of merged files where only the first one's was kept.
-
-    """
+    """Return the first sequence of each document, and the number of sequences."""
     if documents.size and (int(documents.min()) < 0 or int(documents.max()) > sequences):
         raise Damaged(f"the list of documents leads outside the {sequences} sequences")
     if (np.diff(documents) < 0).any():

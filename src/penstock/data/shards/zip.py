@@ -67,25 +67,13 @@ _REWRITE = "write the zip file again"
 class ZipFormat(ArchiveFormat):
     """Zip files whose neighbouring members with the same key form a sample; the CRC-32 of each is compared.
 
-    Args:
-        fields: Names of the fields to take, which are the ends of members' names, in lower case; empty: all. A single
-            name as a str: samples are the members with this end.
-        key: Rule of keys: see ``TarFormat``.
-        missing: What happens to a sample that lacks one of ``fields``: see ``TarFormat``.
-        skip: Globs of the names of members that are left out.
-
-    Example:
-        >>> from penstock.data.shards.zip import ZipFormat
-        >>> ZipFormat(fields=("jpg", "cls"), missing="drop").wanted
-        ('jpg', 'cls')
-
+    Arguments are those of ``TarFormat``.
     """
 
     name: ClassVar[str] = "zip"
     suffixes: ClassVar[tuple[str, ...]] = (".zip",)
 
     def walk(self, size: int) -> Walk:
-        """Find the samples of a shard of ``size`` bytes: see ``ShardFormat.walk``."""
         base = max(0, size - _TAIL_BYTES)
         tail = (yield Ask(base, size)) if size else memoryview(b"")
         place = _directory(bytes(tail), base)
@@ -113,7 +101,6 @@ class ZipFormat(ArchiveFormat):
         return found
 
     def sample(self, data: memoryview) -> Fields | memoryview:
-        """Return the fields of the sample in ``data``; those of stored members are views of it."""
         key = ""
         values: dict[str, Any] = {}
         at, size, wanted = 0, len(data), self.wanted
@@ -182,7 +169,6 @@ class _Members(NamedTuple):
     values: NDArray[np.int64]
 
     def column(self, number: int) -> NDArray[np.int64]:
-        """Return one column."""
         return self.values[:, number]
 
 
@@ -321,21 +307,12 @@ def _check_count(directory: bytes, at: int, count: int, place: _DirectoryPlace) 
 def _stops(
     members: _Members, end: int, base: int, tail: memoryview
 ) -> Generator[Ask, memoryview, tuple[list[int], list[int]]]:
-    """Find where the bytes of each member end: where the next one begins, unless there is a gap.
+    """Find where the bytes of each member end, and those ends that have a gap behind them.
 
-    A gap is left where a program has deleted a member. As only local headers say how long they are, those of members
-    with room for another one behind them are read, and one of many that differ from the directory in the same way.
-    These, and those at the end of the file, are compared with the directory.
-
-    Args:
-        members: In the order of their bytes.
-        end: First byte of the directory.
-        base: First byte of ``tail``.
-        tail: The end of the file, which was read.
-
-    Returns:
-        The end of each member, and those ends that have a gap behind them.
-
+    A member ends where the next one begins, unless there is a gap, which is left where a program has deleted a member.
+    As only local headers say how long they are, those of members with room for another one behind them are read, and
+    one of many that differ from the directory in the same way. These, and those at the end of the file, are compared
+    with the directory, which begins at byte ``end``. ``tail`` is the end of the file from byte ``base`` on.
     """
     starts, leasts, _, extras, flags, *_ = members.values.T
     nexts = np.append(starts[1:], end)[: len(starts)]
@@ -403,12 +380,7 @@ class _Headers:
 
 
 def _check_local(members: _Members, row: int, found: _Local) -> None:
-    """Compare the local header of a member with the directory: each alone would be believed without a word.
-
-    Raises:
-        Damaged: They contradict each other.
-
-    """
+    """Compare the local header of a member with the directory: each alone would be believed without a word."""
     name, (at, _, packed, _, flags, method, crc, length) = members.names[row], members.values[row].tolist()
     if flags & _SECRET:
         return

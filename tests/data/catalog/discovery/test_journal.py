@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.catalog.discovery.journal import Beyond, Journal, Stretch, gaps, journal
-from penstock.data.catalog.discovery.scan import ScanOptions, listed, scan
+from penstock.data.catalog.discovery.scan import ScanOptions, listed
 from penstock.engine.contracts.driver import Abilities
 from penstock.errors import Throttled, Unusable
 
@@ -144,7 +144,7 @@ class _Stop(Exception):
 def test_a_listing_that_is_broken_off_again_and_again_is_the_plain_one(bucket_of, tmp_path, name, seeks):
     bucket = bucket_of((name.format(i, i % 7) for i in range(2000)), 20)
     bucket.abilities = Abilities(seeks=seeks, jumps=seeks)
-    wanted = scan(bucket, "", workers=1)[1]
+    wanted = listed(bucket, "", ScanOptions(workers=1))[1]
     del bucket.requests[:]
     rounds = 0
 

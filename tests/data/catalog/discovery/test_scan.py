@@ -25,7 +25,7 @@ _spread = st.sets(st.text("09amz🐶", min_size=1, max_size=12), min_size=1, max
 
 
 def scan(source, prefix, **options):
-    return Catalog(source.root, *scanning.scan(source, prefix, **options))
+    return Catalog(source.root, *scanning.listed(source, prefix, scanning.ScanOptions(**options)))
 
 
 def _found(catalog):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import Numbers, Strings, blocks, gather, pack
+from penstock.data.catalog.columns.column import Numbers, Strings, blocks, gather, list_rows, pack
 from penstock.data.catalog.columns.compact import Compact, compact
 
 if TYPE_CHECKING:
@@ -44,18 +44,15 @@ class Affixed(Strings):
     __slots__ = ("_bases", "_count", "parts")
 
     def __init__(self, bases: Numbers, bounds: Numbers, texts: Numbers) -> None:
-        """Take vectors that ``compress_affixes`` packed."""
         super().__init__(texts.view, bounds.view)
         self._bases = bases.view
         self._count = len(bounds) - 2 * len(bases)
         self.parts = {"bases": bases, "bounds": bounds, "texts": texts}
 
     def __len__(self) -> int:
-        """Return the number of strings."""
         return self._count
 
     def __getitem__(self, row: int) -> bytes:
-        """Return one string as bytes, a copy."""
         block = row >> 5
         first, base, bounds, data = 34 * block, self._bases[block], self._ends, self._data
         at, middle = first + (row & 31), base + bounds[first]
@@ -68,7 +65,6 @@ class Affixed(Strings):
         )
 
     def text(self, row: int) -> str:
-        """Return one string as text."""
         # The same lookup as in __getitem__: a call would take a tenth of the time.
         block = row >> 5
         first, base, bounds, data = 34 * block, self._bases[block], self._ends, self._data
@@ -82,7 +78,6 @@ class Affixed(Strings):
         ).decode("utf-8", "surrogateescape")
 
     def check(self) -> None:
-        """Raise ValueError if the bounds lead outside the strings, or a common text is too long."""
         bases, bounds = (self.parts[name].values for name in ("bases", "bounds"))
         if bases.dtype != np.uint64 or bounds.dtype.kind != "u" or len(bases) != -(-len(bounds) // _BOUNDS):
             raise ValueError("bounds that do not fit together")
@@ -102,19 +97,17 @@ class Affixed(Strings):
 
     def _places(self, rows: Rows) -> tuple[NDArray[np.int64], ...]:
         """Return, for each of ``rows``, the base of its block and the bounds that ``__getitem__`` uses: int64."""
-        rows = np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
-        block = rows >> 5
-        at, bounds = rows + 2 * block, self.parts["bounds"].values
+        numbers = list_rows(rows)
+        block = numbers >> 5
+        at, bounds = numbers + 2 * block, self.parts["bounds"].values
         found = (bounds[_BOUNDS * block], bounds[_BOUNDS * block + 1], bounds[at + 1], bounds[at + 2])
         return self.parts["bases"].values[block].astype(np.int64), *(each.astype(np.int64) for each in found)
 
     def lengths(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the bytes of each of ``rows``: int64."""
         _, _, ending, start, stop = self._places(rows)
         return ending + stop - start
 
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return ``len(rows) + 1`` offsets and these rows' strings end to end."""
         base, beginning, ending, start, stop = self._places(rows)
         ends = np.concatenate(([np.int64(0)], np.cumsum(ending + stop - start)))
         pieces = np.stack((base, base + start, base + beginning), axis=1).ravel()
@@ -122,7 +115,6 @@ class Affixed(Strings):
         return ends, gather(np.frombuffer(self._data, np.uint8), pieces, sizes)
 
     def __reduce__(self) -> tuple[Callable[..., Affixed], tuple[Any, ...]]:
-        """Pickle the vectors: see ``Numbers``."""
         return Affixed, tuple(self.parts.values())
 
 
@@ -139,12 +131,6 @@ class Derived(Strings):
     __slots__ = ("_cut", "_ending", "_text", "origin", "parts")
 
     def __init__(self, origin: Compact | Affixed, cut: Numbers, ending: Numbers) -> None:
-        """Derive keys from those of ``origin``.
-
-        Raises:
-            ValueError: The vectors are not those that ``derive_keys`` packed.
-
-        """
         super().__init__(ending.view, memoryview(b""))
         if len(cut) != 1 or cut.values.dtype.kind != "u" or ending.values.dtype != np.uint8:
             raise ValueError("keys that are not derived from others")
@@ -153,16 +139,13 @@ class Derived(Strings):
         self.parts = {"cut": cut, "ending": ending}
 
     def __len__(self) -> int:
-        """Return the number of keys."""
         return len(self.origin)
 
     def __getitem__(self, row: int) -> bytes:
-        """Return one key as bytes, a copy."""
         key = self.origin[row]
         return key[: len(key) - self._cut] + self._ending
 
     def text(self, row: int) -> str:
-        """Return one key as text."""
         return self.text_beside(self.origin.text(row))
 
     def text_beside(self, key: str) -> str:
@@ -184,16 +167,13 @@ class Derived(Strings):
                 raise ValueError("keys that are not derived from others")
 
     def lengths(self, rows: Rows) -> NDArray[np.int64]:
-        """Return the bytes of each of ``rows``: int64."""
         return self.origin.lengths(rows) - self._cut + len(self._ending)
 
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return ``len(rows) + 1`` offsets and these rows' keys end to end."""
         before, data = self.origin.joined(rows)
         return _replace_ending(before, data, self._cut, self._ending)
 
     def __reduce__(self) -> tuple[Callable[..., Derived], tuple[Any, ...]]:
-        """Pickle the other column, and the vectors: see ``Numbers``."""
         return Derived, (self.origin, *self.parts.values())
 
 
@@ -277,14 +257,9 @@ def _split_blocks(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> tuple[NDA
 def _common(
     data: NDArray[np.uint8], starts: NDArray[np.int64], least: NDArray[np.int64], step: int
 ) -> NDArray[np.int64]:
-    """Return how many bytes from each of ``starts`` on all strings of a block have in common, at most ``least``.
+    """Return how many bytes from ``starts`` (blocks, 32) on all strings of a block have in common, at most ``least``.
 
-    Args:
-        data: The strings.
-        starts: The first byte of each string: shape (blocks, 32).
-        least: Limit for each block.
-        step: 1 towards the end of the strings, -1 towards their beginning.
-
+    ``step`` is 1 towards the end of the strings, -1 towards their beginning.
     """
     found = np.zeros(len(starts), np.int64)
     alive = np.flatnonzero(least > 0)

@@ -36,7 +36,6 @@ class Categorical:
     __hash__ = None  # type: ignore[assignment]  # == gives a mask
 
     def __init__(self, codes: NDArray[Any], column: Column) -> None:
-        """Take the codes of some rows of a column of texts."""
         self.codes, self._column = codes, column
 
     @property
@@ -45,23 +44,18 @@ class Categorical:
         return self._column.categories
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.codes)
 
     def __getitem__(self, index: int) -> str:
-        """Return one row's text."""
         return self.categories[int(self.codes[index])]
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the texts in order."""
         return map(self.categories.__getitem__, self.codes)
 
     def __eq__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        """Return a mask of the rows whose text is ``text``."""
         return self.isin([text])
 
     def __ne__(self, text: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        """Return a mask of the rows whose text is not ``text``."""
         return ~self.isin([text])
 
     def isin(self, texts: Iterable[object]) -> NDArray[np.bool_]:
@@ -71,12 +65,10 @@ class Categorical:
         return mask
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401, FBT001  numpy's
-        """Return the texts as an array of str objects."""
         texts: NDArray[Any] = np.array([*self.categories, ""], dtype=object)[self.codes]
         return texts if dtype is None else texts.astype(dtype)
 
     def __repr__(self) -> str:
-        """Return the number of rows and of categories."""
         return f"<Categorical of {len(self):,} rows, {len(self.categories):,} categories>"
 
 
@@ -92,7 +84,6 @@ class Column:
     __slots__ = ("_categories", "_strings", "numbers", "texts")
 
     def __init__(self, numbers: Numbers, texts: tuple[Numbers, Numbers] | None = None) -> None:
-        """Take vectors that ``pack`` returned."""
         self.numbers, self.texts = numbers, texts
         self._strings = None if texts is None else Strings(texts[1].view, texts[0].view)
         self._categories: tuple[str, ...] | None = None
@@ -122,7 +113,6 @@ class Column:
         return self._categories
 
     def value(self, row: int) -> Any:  # noqa: ANN401  a number or a text
-        """Return one row's value as a Python object."""
         number = self.numbers.view[row]
         return number if self._strings is None else decode(self._strings[number])
 
@@ -148,7 +138,6 @@ class Column:
                 raise ValueError("a code without a text")
 
     def __reduce__(self) -> tuple[Callable[..., Column], tuple[Any, ...]]:
-        """Pickle the vectors: see ``Numbers``."""
         return Column, (self.numbers, self.texts)
 
 
@@ -164,12 +153,7 @@ def code_texts(texts: Iterable[str]) -> tuple[NDArray[np.uint32], list[str]]:
 
 
 def check_column(name: str, values: object, rows: int) -> Column:
-    """Return a column of a user's values: a sequence, an array or a tensor of numbers or texts.
-
-    Raises:
-        Unusable: The length is not ``rows``, there is more than one dimension, or values have another type.
-
-    """
+    """Return a column of a user's values: a sequence, an array or a tensor of numbers or texts."""
     if isinstance(values, Categorical):
         _fits(name, len(values), rows)
         return Column.of(values.codes, values.categories)
@@ -202,12 +186,7 @@ def _fits(name: str, count: int, rows: int) -> None:
 
 
 def joined(name: str, first: Column, second: Column) -> Column:
-    """Return the rows of both: numbers in the type that holds both, texts with the union of their categories.
-
-    Raises:
-        Unusable: One holds numbers and the other texts, or no integer type holds both.
-
-    """
+    """Return the rows of both: numbers in the type that holds both, texts with the union of their categories."""
     if (first.texts is None) != (second.texts is None):
         kinds = ["numbers" if each.texts is None else "texts" for each in (first, second)]
         raise Unusable(f"column {name!r} holds {kinds[0]} in one catalog, {kinds[1]} in the other: convert one")
@@ -263,11 +242,9 @@ class Numbers:
         return np.asarray(self.view)
 
     def __len__(self) -> int:
-        """Return how many values there are."""
         return len(self.view)
 
     def __reduce__(self) -> tuple[Callable[..., Numbers], tuple[Any, ...]]:
-        """Pickle the memory, and the place of the vector in it."""
         return Numbers, (self._memory, *self._place)
 
 
@@ -313,7 +290,12 @@ def taken(values: NDArray[_T], rows: Rows) -> NDArray[_T]:
         return values[rows]
     if rows.step == 1:
         return values[rows.start : rows.stop]
-    return values[np.arange(rows.start, rows.stop, rows.step)]
+    return values[list_rows(rows)]
+
+
+def list_rows(rows: Rows) -> NDArray[np.int64]:
+    """Return row numbers as an array."""
+    return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
 
 
 def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -349,19 +331,15 @@ class Strings:
         self._ends = ends
 
     def __len__(self) -> int:
-        """Return the number of strings."""
         return len(self._ends) - 1
 
     def __getitem__(self, row: int) -> bytes:
-        """Return one string as bytes, a copy."""
         return self._data[self._ends[row] : self._ends[row + 1]].tobytes()
 
     def text(self, row: int) -> str:
-        """Return one string as text."""
         return self[row].decode("utf-8", "surrogateescape")
 
     def check(self) -> None:
-        """Raise ValueError if the offsets lead outside the strings."""
         ends = np.frombuffer(self._ends, np.uint64)
         if not len(ends) or ends[0] != 0 or ends[-1] != len(self._data) or (ends[1:] < ends[:-1]).any():
             raise ValueError("offsets lead outside the strings")
@@ -393,16 +371,13 @@ class StringsBuilder:
     __slots__ = ("_data", "_ends")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._data = bytearray()
         self._ends = array("Q", (0,))
 
     def __len__(self) -> int:
-        """Return the number of strings so far."""
         return len(self._ends) - 1
 
     def add(self, piece: bytes) -> None:
-        """Append one string."""
         self._data += piece
         self._ends.append(len(self._data))
 
@@ -412,11 +387,9 @@ class StringsBuilder:
         self._data += data
 
     def since(self, row: int) -> list[bytes]:
-        """Return the strings from ``row`` on."""
         return [bytes(self._data[start:stop]) for start, stop in itertools.pairwise(self._ends[row:])]
 
     def extend(self, other: StringsBuilder) -> None:
-        """Append all strings of ``other``."""
         ends = np.frombuffer(other._ends, np.uint64)[1:] + np.uint64(len(self._data))
         self._data += other._data
         self._ends.frombytes(ends.tobytes())

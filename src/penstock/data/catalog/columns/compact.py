@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from binascii import unhexlify
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import Column, Numbers, Strings, decode, encode, joined, pack, taken
+from penstock.data.catalog.columns.column import (
+    Column,
+    Numbers,
+    Strings,
+    decode,
+    encode,
+    joined,
+    list_rows,
+    pack,
+    taken,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,30 +46,25 @@ class Stepped(Strings):
     __slots__ = ("_bases", "parts")
 
     def __init__(self, bases: Numbers, ends: Numbers, texts: Numbers) -> None:
-        """Take vectors that ``compact`` packed."""
         super().__init__(texts.view, ends.view)
         self._bases = bases.view
         self.parts = {"bases": bases, "ends": ends, "texts": texts}
 
     def __len__(self) -> int:
-        """Return the number of strings."""
         return len(self._ends) - len(self._bases)
 
     def __getitem__(self, row: int) -> bytes:
-        """Return one string as bytes, a copy."""
         block = row >> 5
         at, base, ends = row + block, self._bases[block], self._ends
         return self._data[base + ends[at] : base + ends[at + 1]].tobytes()
 
     def text(self, row: int) -> str:
-        """Return one string as text."""
         # The same lookup as in __getitem__: a call would take a tenth of the time.
         block = row >> 5
         at, base, ends = row + block, self._bases[block], self._ends
         return str(self._data[base + ends[at] : base + ends[at + 1]], "utf-8", "surrogateescape")
 
     def check(self) -> None:
-        """Raise ValueError if the offsets lead outside the strings."""
         bases, ends = (self.parts[name].values for name in ("bases", "ends"))
         if bases.dtype != np.uint64 or ends.dtype.kind != "u" or len(bases) != -(-len(ends) // (_STEP + 1)):
             raise ValueError("offsets that do not fit together")
@@ -71,14 +76,12 @@ class Stepped(Strings):
             raise ValueError("offsets lead outside the strings")
 
     def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the start and end offsets of ``rows``: int64."""
-        rows = np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
-        blocks = rows >> 5
+        numbers = list_rows(rows)
+        blocks = numbers >> 5
         bases, ends = self.parts["bases"].values[blocks].astype(np.int64), self.parts["ends"].values
-        return bases + ends[rows + blocks].astype(np.int64), bases + ends[rows + blocks + 1].astype(np.int64)
+        return bases + ends[numbers + blocks].astype(np.int64), bases + ends[numbers + blocks + 1].astype(np.int64)
 
     def __reduce__(self) -> tuple[Callable[..., Stepped], tuple[Any, ...]]:
-        """Pickle the vectors: see ``Numbers``."""
         return Stepped, tuple(self.parts.values())
 
 
@@ -93,12 +96,6 @@ class Even(Strings):
     __slots__ = ("_count", "_texts", "_width", "parts")
 
     def __init__(self, texts: Numbers, count: int) -> None:
-        """Take ``count`` strings end to end.
-
-        Raises:
-            ValueError: The bytes cannot be divided into ``count`` strings of equal length.
-
-        """
         if len(texts) % count if count else len(texts):
             raise ValueError(f"{count} strings of one length, {len(texts)} bytes together")
         super().__init__(texts.view, memoryview(b""))
@@ -107,16 +104,13 @@ class Even(Strings):
         self.parts = {"texts": texts} if len(texts) else {}
 
     def __len__(self) -> int:
-        """Return the number of strings."""
         return self._count
 
     def __getitem__(self, row: int) -> bytes:
-        """Return one string as bytes, a copy."""
         width = self._width
         return self._data[row * width : (row + 1) * width].tobytes() if width else b""
 
     def text(self, row: int) -> str:
-        """Return one string as text."""
         at = row * self._width
         return str(self._data[at : at + self._width], "utf-8", "surrogateescape")
 
@@ -124,13 +118,10 @@ class Even(Strings):
         """Do nothing: strings of equal length have no offsets to check."""
 
     def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the start and end offsets of ``rows``: int64."""
-        rows = np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows
-        starts = rows.astype(np.int64) * self._width
+        starts = list_rows(rows) * self._width
         return starts, starts + self._width
 
     def __reduce__(self) -> tuple[Callable[..., Even], tuple[Any, ...]]:
-        """Pickle the vector and the number of strings: see ``Numbers``."""
         return Even, (self._texts, self._count)
 
 
@@ -149,17 +140,9 @@ def compact(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Compact:
     return Stepped(*pack([bases.astype(np.uint64), inner.astype(small), data]))
 
 
-class Joinable(Protocol):
-    """The part of a column that ``concatenate_strings`` needs."""
-
-    def __len__(self) -> int:
-        """Return the number of strings."""
-
-    def joined(self, rows: Rows, /) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return some strings, as ``Strings.joined`` does."""
-
-
-def concatenate_strings(first: Joinable, second: Joinable) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+def concatenate_strings(
+    first: Strings | Digests, second: Strings | Digests
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     """Return the strings of both columns, in the form that ``Strings.joined`` returns."""
     (ends, data), (others, more) = (each.joined(range(len(each))) for each in (first, second))
     return np.concatenate((ends, others[1:] + ends[-1])), np.concatenate((data, more))
@@ -187,18 +170,15 @@ class Digests:
     __slots__ = ("_case", "_data", "_endings", "_plain", "_sums", "parts")
 
     def __init__(self, sums: Numbers, case: str, endings: Column | None) -> None:
-        """Take vectors that ``compact_etags`` packed."""
         self._sums, self._case, self._endings = sums, case, endings
         self._data = sums.view
         self._plain = case == "lower" and endings is None
         self.parts = {case: sums} if endings is None else {case: sums, **endings.parts}
 
     def __len__(self) -> int:
-        """Return the number of ETags."""
         return len(self._data) // _BYTES
 
     def text(self, row: int) -> str:
-        """Return one ETag."""
         at = row * _BYTES
         text = self._data[at : at + _BYTES].hex()
         if self._plain:
@@ -209,14 +189,12 @@ class Digests:
         return (text if self._case == "lower" else text.upper()) + ending
 
     def check(self) -> None:
-        """Raise ValueError if the vectors are inconsistent."""
         if len(self._data) % _BYTES:
             raise ValueError("a part of a sum")
         if self._endings is not None:
             self._endings.check(len(self))
 
     def take(self, rows: Rows) -> Digests:
-        """Return a copy of some rows."""
         sums = taken(self._sums.values.reshape(-1, _BYTES), rows)
         return Digests(_pack_sums(sums), self._case, None if self._endings is None else _some(self._endings, rows))
 
@@ -239,7 +217,6 @@ class Digests:
         return np.cumsum([0, *map(len, texts)], dtype=np.int64), np.frombuffer(b"".join(texts), np.uint8)
 
     def __reduce__(self) -> tuple[Callable[..., Digests], tuple[Any, ...]]:
-        """Pickle the vectors: see ``Numbers``."""
         return Digests, (self._sums, self._case, self._endings)
 
 
@@ -256,12 +233,10 @@ def compact_etags(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> ETags:
 
 
 def take(etags: ETags, rows: Rows) -> ETags:
-    """Return a copy of some rows."""
     return etags.take(rows) if isinstance(etags, Digests) else compact_etags(*etags.joined(rows))
 
 
 def plus(first: ETags, second: ETags) -> ETags:
-    """Return a copy of the rows of both."""
     both = first.plus(second) if isinstance(first, Digests) and isinstance(second, Digests) else None
     return compact_etags(*concatenate_strings(first, second)) if both is None else both
 

@@ -108,7 +108,6 @@ class Table:
 
     @property
     def rows(self) -> int:
-        """The number of entries."""
         return len(self.sizes)
 
     def object(self, row: int) -> int:
@@ -177,13 +176,7 @@ class Table:
         )
 
     def plus(self, other: Table) -> Table:
-        """Return a table with a copy of the rows of both.
-
-        Raises:
-            Unusable: Only one table has classes, or a column; or the types of a column, or the formats of shards, do
-                not match.
-
-        """
+        """Return a table with a copy of the rows of both."""
         if self.format != other.format:
             raise Unusable("the catalogs are of shards of different formats, fields or keys: use ps.concat")
         if (self.group is None) != (other.group is None):
@@ -287,18 +280,13 @@ class Vector(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """The end of the vector, counted as ``offset``."""
         return self.offset + self.bytes
 
 
 def vectors_of(table: Table, start: int = 0, places: Numbers | None = None) -> tuple[list[Vector], list[Numbers]]:
-    """Return the descriptions of a table's vectors, with their places in a file, and their values.
+    """Return the vectors of a table without its group, and their values.
 
-    Args:
-        table: The table, without its group.
-        start: First byte that is free, counted from the end of the header.
-        places: For the objects of a field: the row of each sample.
-
+    ``start`` is the first free byte behind the header; ``places`` are those of the objects of a field.
     """
     found: list[tuple[str, str, dict[str, Numbers]]] = [
         ("size", "", {"numbers": table.sizes}),
@@ -351,12 +339,7 @@ def gather_regions(table: Table, *, anew: bool = False) -> Table:
 
 
 def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
-    """Return the vectors that a header describes, which must lie one after another from byte ``start`` on.
-
-    Raises:
-        TypeError, ValueError: They do not, or a description is invalid.
-
-    """
+    """Return the vectors that a header describes, which must lie one after another from byte ``start`` on."""
     vectors = list[Vector]()
     for each in found:
         vector = Vector(**each)
@@ -370,12 +353,7 @@ def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
 
 
 def parts_of(region: Region, vectors: list[Vector]) -> Parts:
-    """Return the vectors by role and name.
-
-    Raises:
-        TypeError, ValueError: A vector occurs twice, or its type does not match its part.
-
-    """
+    """Return the vectors by role and name."""
     parts: Parts = {}
     for each in vectors:
         if not isinstance(each.name, str):
@@ -388,14 +366,7 @@ def parts_of(region: Region, vectors: list[Vector]) -> Parts:
 
 
 def table_of(parts: Parts, rows: int, keys: int, origin: Keys | None = None) -> Table:
-    """Return the table of these vectors, with ``rows`` rows and ``keys`` keys; ``Table.check`` checks the values.
-
-    ``origin`` are the keys from which those of the table may be derived.
-
-    Raises:
-        ValueError: The vectors do not form such a table.
-
-    """
+    """Return the table of these vectors, whose keys may derive from ``origin``; ``Table.check`` checks the values."""
     found = [parts.pop((role, ""), {}) for role in ("size", "key", "etag", "label")]
     sizes = _numbers(found[0])
     if not 0 <= keys <= rows == len(sizes):
@@ -408,12 +379,7 @@ def table_of(parts: Parts, rows: int, keys: int, origin: Keys | None = None) -> 
 
 
 def _extras(parts: Parts) -> dict[str, Any]:
-    """Return the optional fields of a table: its ranges, units, classes and columns.
-
-    Raises:
-        ValueError: A vector belongs to none of these.
-
-    """
+    """Return the optional fields of a table: its ranges, units, classes and columns."""
     extras: dict[str, Any] = {"columns": {}}
     ranges = [parts.pop((role, ""), {}) for role in ("object", "offset")]
     if any(ranges):
@@ -486,7 +452,6 @@ class TableBuilder:
     __slots__ = ("_last", "_objects", "_offsets", "_sizes", "_strings")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._sizes = array("q")
         self._strings = (StringsBuilder(), StringsBuilder(), StringsBuilder())
         # The object of each row, and the first byte of its range; None and empty until a row is a range.
@@ -495,16 +460,10 @@ class TableBuilder:
         self._last: tuple[bytes, str] | None = None
 
     def __len__(self) -> int:
-        """Return the number of rows so far."""
         return len(self._sizes)
 
     def add(self, key: bytes, size: int, etag: str = "", label: object = None, offset: int = -1) -> None:
-        """Append one row; consecutive ranges of the same object share its key and ETag.
-
-        Raises:
-            Unusable: The label is not a JSON value, or a range (``offset`` 0 or more) has no size.
-
-        """
+        """Append one row; consecutive ranges of the same object share its key and ETag."""
         try:
             text = b"" if label is None else json.dumps(label).encode()
         except (TypeError, ValueError, RecursionError) as error:

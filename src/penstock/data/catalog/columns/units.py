@@ -52,7 +52,6 @@ class UnitTable(NamedTuple):
         return cls(*pack([narrowest(each) for each in columns]))
 
     def ranges(self, unit: int) -> list[tuple[int, int]]:
-        """Return the first byte and the end of each range of a unit."""
         ends = self.ends.view
         return [(self.starts.view[at], self.stops.view[at]) for at in range(ends[unit - 1] if unit else 0, ends[unit])]
 
@@ -81,7 +80,6 @@ class UnitTable(NamedTuple):
         return UnitTable.of([numbers, firsts[used], decoded[used], kept, starts[ranges], stops[ranges]])
 
     def plus(self, other: UnitTable) -> UnitTable:
-        """Return a copy of the rows and units of both."""
         shifts = (len(self.firsts), 0, 0, len(self.starts), 0, 0)
         return UnitTable.of(
             [
@@ -91,13 +89,7 @@ class UnitTable(NamedTuple):
         )
 
     def check(self, objects: NDArray[Any], offsets: NDArray[Any]) -> None:
-        """Raise ValueError if the columns, which came from a file, do not fit together, or the ranges of the rows.
-
-        Args:
-            objects: The object of each row.
-            offsets: The number of each row within its shard.
-
-        """
+        """Raise ValueError if the columns, which came from a file, do not fit together, or the rows."""
         if any(each.values.dtype.kind not in "iu" or each.values.dtype == np.uint64 for each in self):
             raise ValueError("units of another type")
         rows, count = self.rows.values.astype(np.int64), len(self.firsts)
@@ -161,7 +153,6 @@ class UnitRows(NamedTuple):
         return self.units.rows.values[chosen].astype(np.int64)
 
     def place(self, entry: int) -> SamplePlace:
-        """Return where an entry lies."""
         row, units = self.rows[entry], self.units
         unit = units.rows.view[row]
         first = units.firsts.view[unit]

@@ -51,15 +51,9 @@ def listed(
 ) -> Table:
     """Return the objects below ``place`` that the inventory at ``manifest`` lists, in UTF-8 byte order of keys.
 
-    ``globs`` are include and exclude, relative to the prefix up to its last ``/``; directory markers and leftovers of
-    other tools are left out, as by ``scan``. Every file is read whole. If the manifest has sizes, MD5
-    sums or the total number of rows, they are verified. Needs memory for the largest file and for the table.
-
-    Raises:
-        Unusable: The inventory lists another bucket, or its format is not supported (ORC).
-        ManifestError: The manifest or a file cannot be read, rows are missing, or a key is listed twice.
-        ChecksumMismatch: The size or MD5 of a file, or the MD5 of the manifest, does not match.
-
+    ``globs`` are include and exclude, relative to the prefix up to its last ``/``; directory markers and leftovers
+    of other tools are left out, as by ``Catalog.scan``. Every file is read whole; sizes, MD5 sums and the number of
+    rows are verified as far as the manifest has them. Needs memory for the largest file and for the table.
     """
     source, key = object_at(manifest, store)
     name = source.url(key)
@@ -156,13 +150,7 @@ _FALSE, _TRUE = (False, "false", "False", "FALSE"), (True, "true", "True", "TRUE
 
 
 def records(data: bytes, inventory: Inventory, name: str) -> Iterator[Records]:
-    """Yield the objects of a file, some thousand at a time, without older versions and delete markers.
-
-    Raises:
-        ManifestError: The file does not have the inventory's format, a key is not UTF-8, or a size is not a count.
-        MissingExtra: The file is Parquet, and pyarrow is not installed.
-
-    """
+    """Yield the objects of a file, some thousand at a time, without older versions and delete markers."""
     source = parquet_columns(data, name, _find_columns) if inventory.form == "parquet" else _csv(data, inventory, name)
     try:
         for found in source:
@@ -215,12 +203,7 @@ class _Lines:
 
 
 def _find_columns(columns: Sequence[str], name: str) -> dict[str, str]:
-    """Return the column of each field.
-
-    Raises:
-        ManifestError: No column has the keys.
-
-    """
+    """Return the column of each field."""
     plain = {column.lower().replace("_", ""): column for column in columns}
     found = {field: plain[each] for field, names in _NAMES.items() for each in names[::-1] if each in plain}
     if "key" not in found:
@@ -327,13 +310,7 @@ class Inventory:
 
 
 def parse_inventory_manifest(data: bytes, name: str) -> Inventory:
-    """Read a manifest: Amazon's ``manifest.json``, or Google's ``…_manifest.json`` of Storage Insights.
-
-    Raises:
-        ManifestError: The data is neither.
-        Unusable: The format of the inventory is not supported (ORC).
-
-    """
+    """Read a manifest: Amazon's ``manifest.json``, or Google's ``…_manifest.json`` of Storage Insights."""
     found = read_json(data, dict, _WHAT, name, ManifestError)
     google = "report_shards_file_names" in found
     check_json(found, _GOOGLE if google else _AMAZON, _WHAT, name, ManifestError)

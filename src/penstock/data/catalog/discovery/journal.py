@@ -48,7 +48,6 @@ class Beyond:
     """Stand-in for a listing up to a key: only the keys after it are listed, and nothing is recorded."""
 
     def __init__(self, key: bytes) -> None:
-        """Begin after ``key``."""
         self.known = [Stretch(b"", key)]
 
     def add(self, stretch: Stretch) -> None:
@@ -58,8 +57,26 @@ class Beyond:
         """Do nothing: the caller has chosen where to begin."""
 
 
-class Journal:
-    """Stretches of one listing, each appended to a file by one write, with a checksum; torn writes are ignored.
+class _LineFile:
+    """File of lines, each appended by one write, with a checksum; torn writes are ignored."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file, self._path = file, path
+
+    def _append(self, value: object) -> None:
+        line = _line(value)
+        with _translate_os_errors(self._path):
+            if self._file.write(line) < len(line):
+                raise OSError(ENOSPC, os.strerror(ENOSPC))
+
+    def remove(self) -> None:
+        """Remove the file, which is not needed any more."""
+        with _translate_os_errors(self._path):
+            self._path.unlink(missing_ok=True)
+
+
+class Journal(_LineFile):
+    """Stretches of one listing.
 
     Attributes:
         known: The stretches that an earlier process wrote, in order and without overlap.
@@ -67,23 +84,16 @@ class Journal:
     """
 
     def __init__(self, file: BinaryIO, path: Path, known: list[Stretch]) -> None:
-        """Append to ``file``; see ``journal``."""
+        super().__init__(file, path)
         self.known = known
-        self._file, self._path = file, path
 
     def add(self, stretch: Stretch) -> None:
-        """Append a stretch.
-
-        Raises:
-            Unusable: The disk is full, or another error of the disk; the message names the file.
-
-        """
         after, until, keys, sizes, etags, *seen = stretch
         if after == until:  # an empty page
             return
         bounds = [decode(after), None if until is None else decode(until)]
         value = [*bounds, [*map(decode, keys)], list(sizes), list(etags), *map(decode, seen)]
-        _append(self._file, self._path, value)
+        self._append(value)
 
     def forget(self) -> None:
         """Discard all known stretches: the server has left keys out."""
@@ -91,11 +101,6 @@ class Journal:
         with _translate_os_errors(self._path):
             self._file.seek(0)
             self._file.truncate(len(self._file.readline()))
-
-    def remove(self) -> None:
-        """Remove the file, which is not needed any more."""
-        with _translate_os_errors(self._path):
-            self._path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -105,10 +110,6 @@ def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -
     The stretches of an earlier process are reused if it was the same listing and ``restart`` is not set. A kill loses
     the stretches that were not yet written, and at most the last write. A power failure may lose more, but never
     corrupts what is read.
-
-    Raises:
-        Unusable: Another process has the journal open, the file is not a journal, or it cannot be written.
-
     """
     header = {"format": _FORMAT, "columns": len(Stretch._fields), **about}
     with _open_journal(path, header, _STRETCH, restart=restart) as (file, values):
@@ -133,8 +134,8 @@ _STRETCH = [str, (str, None), _TEXTS, [int], _TEXTS, str, str]
 WALKED = [COUNT, str, [COUNT], [COUNT], _TEXTS, object, (None, [[int]])]
 
 
-class ShardJournal:
-    """Shards that were walked, each appended to a file by one write, as in ``Journal``.
+class ShardJournal(_LineFile):
+    """Shards that were walked.
 
     Attributes:
         known: The last walk of each shard, by key.
@@ -142,33 +143,16 @@ class ShardJournal:
     """
 
     def __init__(self, file: BinaryIO, path: Path, known: dict[str, Walked]) -> None:
-        """Append to ``file``; see ``shard_journal``."""
+        super().__init__(file, path)
         self.known = known
-        self._file, self._path = file, path
 
     def add(self, key: str, walked: Walked) -> None:
-        """Append a shard.
-
-        Raises:
-            Unusable: The disk is full, or another error of the disk; the message names the file.
-
-        """
-        _append(self._file, self._path, [key, *walked])
-
-    def remove(self) -> None:
-        """Remove the file, which is not needed any more."""
-        with _translate_os_errors(self._path):
-            self._path.unlink(missing_ok=True)
+        self._append([key, *walked])
 
 
 @contextmanager
 def shard_journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -> Generator[ShardJournal]:
-    """Open and lock the journal at ``path`` of an index of shards that ``about`` describes (JSON): see ``journal``.
-
-    Raises:
-        Unusable: Another process has the journal open, the file is not a journal, or it cannot be written.
-
-    """
+    """Open and lock the journal at ``path`` of an index of shards that ``about`` describes (JSON): see ``journal``."""
     header = {"format": _SHARDS_FORMAT, "columns": len(Walked._fields), **about}
     with _open_journal(path, header, [str, *WALKED], restart=restart) as (file, values):
         yield ShardJournal(file, path, {key: Walked(*walked) for key, *walked in values})
@@ -178,12 +162,7 @@ def shard_journal(path: Path, about: Mapping[str, object], *, restart: bool = Fa
 def _open_journal(
     path: Path, header: Mapping[str, object], form: object, *, restart: bool
 ) -> Generator[tuple[BinaryIO, list[list[Any]]]]:
-    """Open and lock a file of lines; yield it with the values of the lines after the header, if that is ``header``.
-
-    Raises:
-        Damaged: A value does not match the schema ``form``.
-
-    """
+    """Open and lock a file of lines; yield it with the values of the lines after the header, if that is ``header``."""
     with _translate_os_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Unbuffered: each line is one write. Links are not followed: anyone can guess the name beside the output.
@@ -203,13 +182,6 @@ def _open_journal(
                 file.write(_line(header))
         check_json(values, [form], "what was listed so far", str(path))
         yield file, values
-
-
-def _append(file: BinaryIO, path: Path, value: object) -> None:
-    line = _line(value)
-    with _translate_os_errors(path):
-        if file.write(line) < len(line):
-            raise OSError(ENOSPC, os.strerror(ENOSPC))
 
 
 def gaps(known: Sequence[Stretch]) -> Iterator[tuple[bytes, bytes | None]]:

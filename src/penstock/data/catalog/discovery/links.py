@@ -26,10 +26,7 @@ _SHOWN = 3
 def left_out(base: str, holds: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
     """Yield path and kind of each entry below a local folder that is neither a regular file nor a folder.
 
-    Args:
-        base: Path of the folder, with a slash at its end.
-        holds: Chooses among names below it; that of a folder ends in ``/``.
-
+    ``base`` ends in a slash; ``holds`` chooses among names below it, and that of a folder ends in ``/``.
     """
     pending = [base]
     while pending:
@@ -59,18 +56,9 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def check_links(prefix: str, chosen: Callable[[str], bool], leftovers: Leftovers) -> None:
-    """Compare a listing of local data with the links below its prefix, which it has left out.
+    """Refuse broken links among local data, and name links to folders, which no listing follows, in the log.
 
-    Links to folders are named in the log: they are not followed, so that a cycle ends.
-
-    Args:
-        prefix: Prefix of the listing.
-        chosen: Returns whether the data include a name below the folder of the prefix.
-        leftovers: Names that are left out anyway.
-
-    Raises:
-        NotFound: A link leads to no file.
-
+    ``chosen`` tells whether the data include a name below the folder of the prefix.
     """
     at = prefix.rfind("/") + 1
     base, typed = f"/{prefix[:at]}", prefix[at:]

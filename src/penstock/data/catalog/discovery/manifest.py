@@ -72,10 +72,6 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
         base: Location that relative keys refer to.
         parser: Function that reads the file and yields ``key`` or ``(key, label)``; its exceptions are passed on.
 
-    Raises:
-        ManifestError: An entry is invalid; the message names the line (or row, or item).
-        MissingExtra: The file is Parquet, and pyarrow is not installed.
-
     """
     form, where = (_items(parser), "item") if parser else _choose_parser(data, name)
     resolve = _resolver(name, base)
@@ -107,18 +103,6 @@ def read_groups(
 
     A field's object is in the column of its name, or in ``<field>_file_name``. The manifest is CSV, JSON lines or
     Parquet; otherwise like ``read_manifest``. Rows without any object are left out.
-
-    Args:
-        data: Content of the file.
-        name: Name or URL of the file.
-        base: Location that relative keys refer to.
-        fields: Names of the fields.
-        missing: What happens to a row that lacks one: "error", "drop" or "none".
-
-    Raises:
-        ManifestError: A row is invalid or lacks a field; the message names the line or row.
-        MissingExtra: The file is Parquet, and pyarrow is not installed.
-
     """
     form, where = _choose_parser(data, name, several=True)
     resolve = _resolver(name, base)
@@ -149,10 +133,6 @@ def resolve_key(text: str, base: Location) -> str:
     A relative key is joined to ``base.key`` as to a directory, whether or not that ends in ``/``. With a local base, a
     path that begins with ``/`` is absolute. Nothing is unescaped or normalised: for an object store, ``..``, ``//`` and
     ``%20`` are ordinary characters.
-
-    Raises:
-        ManifestError: A URL has another scheme or bucket, or names no object; or the store cannot hold such a key.
-
     """
     match = _URL.match(text)
     if match is None:
@@ -351,14 +331,7 @@ _JSON = (str, int, float, bool, type(None))
 
 
 def rows(data: bytes, name: str) -> Iterator[tuple[int, Mapping[str, object]]]:
-    """Yield the rows with their numbers, from 1.
-
-    Raises:
-        ManifestError: The file is not Parquet, a column name occurs twice, a value is not JSON, or the file would
-            take more bytes than may be held.
-        MissingExtra: pyarrow is not installed.
-
-    """
+    """Yield the rows with their numbers, from 1."""
     try:
         file = open_parquet(data, name)
         number = 0
@@ -380,13 +353,7 @@ def columns(
 ) -> Iterator[dict[str, Sequence[object]]]:
     """Yield some columns, some thousand rows at a time.
 
-    ``wanted(columns, name)`` takes the column names and returns the chosen ones, by the names under which they are
-    yielded.
-
-    Raises:
-        ManifestError: As for ``rows``, or raised by ``wanted``.
-        MissingExtra: pyarrow is not installed.
-
+    ``wanted(columns, name)`` returns the chosen column names, by the names under which they are yielded.
     """
     try:
         file = open_parquet(data, name)

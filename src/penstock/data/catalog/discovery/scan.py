@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.columns.affixes import Keys
     from penstock.data.catalog.columns.table import Table
+    from penstock.data.catalog.discovery.journal import Beyond, Journal
     from penstock.engine.listing.select import Leftovers
+    from penstock.source import Source
     from penstock.values import Page
 
 _LOG = getLogger("penstock")
@@ -39,20 +41,6 @@ _LOG = getLogger("penstock")
 _PLAIN = 3
 _WORTH = 1.5  # least pages of a part
 _MOST_NAMES = 1000
-
-
-class EarlierListing(Protocol):
-    """Record of an earlier listing, which also records the current one: ``Journal`` or ``Beyond``."""
-
-    @property
-    def known(self) -> Sequence[Stretch]:
-        """The stretches that need not be listed, in order and without overlap."""
-
-    def add(self, stretch: Stretch) -> None:
-        """Record a page."""
-
-    def forget(self) -> None:
-        """Discard all that was recorded: it is unreliable."""
 
 
 class Pages(Protocol):
@@ -72,32 +60,35 @@ class Pages(Protocol):
     def take(self) -> Iterable[tuple[Hashable, Page]]:
         """Wait for at least one page; return all pages that have arrived, each with its request's identifier."""
 
-    def __enter__(self) -> Self:
-        """Return itself."""
-
-    def __exit__(self, *_: object) -> None:
-        """Cancel requests in flight."""
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
-class Listable(Protocol):
-    """The part of ``Source`` that scanning needs."""
+@dataclass(frozen=True, slots=True)
+class ScanOptions:
+    """Options of a listing.
 
-    def pager(self) -> Pages:
-        """Return a sender of parallel LIST requests."""
+    Attributes:
+        include: Globs of which one must match; without any, every key matches.
+        exclude: Globs of which none may match.
+        workers: Most requests in flight, at least 1. With 1, pages are listed one after another. So are stores that
+            cannot begin a listing after any key (Azure), and servers that turn out to ignore the key to begin after, or
+            to leave keys out there. Parts overlap by a key to detect this.
+        progress: Called on this thread after each page with the number of keys selected so far.
+        known: Stretches that are not listed again; it records pages.
+        leftovers: Of other tools, which are left out; None: globs alone choose, also among links.
 
-    def url(self, key: str) -> str:
-        """Return the URL of a key."""
+    """
+
+    include: str | Iterable[str] = ()
+    exclude: str | Iterable[str] = ()
+    workers: int = 32
+    progress: Callable[[int], None] | None = None
+    known: Journal | Beyond | None = None
+    leftovers: Leftovers | None = None
 
 
-def scan(
-    source: Listable,
-    prefix: str,
-    *,
-    include: str | Iterable[str] = (),
-    exclude: str | Iterable[str] = (),
-    workers: int = 32,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[str, Table]:
+def listed(source: Source, prefix: str, how: ScanOptions) -> tuple[str, Table]:
     """List every key that begins with the string ``prefix``, in UTF-8 byte order, each once, into a table.
 
     A key that is written or deleted meanwhile may or may not be in the result. Globs (see ``select``) are relative to
@@ -112,48 +103,6 @@ def scan(
     Stores where beginning after a key is expensive (local folders, web servers) are divided only at directories, so a
     flat prefix costs n + 1 requests there. All requests are started on this thread; an error or Ctrl-C cancels those in
     flight.
-
-    Args:
-        source: The store to list.
-        prefix: The exact beginning of the keys: ``train`` matches ``train2/x`` too.
-        include: Globs of which one must match; without any, every key matches.
-        exclude: Globs of which none may match.
-        workers: Most requests in flight, at least 1. With 1, pages are listed one after another. So are stores that
-            cannot begin a listing after any key (Azure), and servers that turn out to ignore the key to begin after, or
-            to leave keys out there. Parts overlap by a key to detect this.
-        progress: Called on this thread after each page with the number of keys selected so far.
-
-    Raises:
-        Damaged: The server repeats itself, or lists out of order or outside the prefix.
-        ConfigError: A glob is invalid, or ``workers`` is less than 1.
-        PenstockError: A request failed.
-
-    """
-    return listed(source, prefix, ScanOptions(include, exclude, workers, progress))
-
-
-@dataclass(frozen=True, slots=True)
-class ScanOptions:
-    """Options of a listing: see ``scan``.
-
-    Stretches in ``known`` are not listed again, and ``known`` records pages. ``leftovers`` of other tools are left out;
-    None: globs alone choose, also among links.
-    """
-
-    include: str | Iterable[str] = ()
-    exclude: str | Iterable[str] = ()
-    workers: int = 32
-    progress: Callable[[int], None] | None = None
-    known: EarlierListing | None = None
-    leftovers: Leftovers | None = None
-
-
-def listed(source: Listable, prefix: str, how: ScanOptions) -> tuple[str, Table]:
-    """List as ``scan`` does, with the options ``how``.
-
-    Raises:
-        NotFound: With ``leftovers``: a local link leads to no file: see ``check_links``.
-
     """
     if how.workers < 1:
         raise ConfigError(f"workers must be at least 1, got {how.workers}")
@@ -401,10 +350,6 @@ class KeyRange(KeySpan):
         """Take in the next page; return the number of its keys that were kept.
 
         ``keep`` decides by key and size; by default all keys except directory markers are kept.
-
-        Raises:
-            Damaged: The server repeats itself, or lists keys that were not requested.
-
         """
         before, count = len(self.rows), self.accept(page)
         names, sizes, etags = columns(page.entries)
@@ -467,7 +412,7 @@ _CLOSE = 0.5  # least ratio of difflib: one or two letters of a short name diffe
 _GLOB = re.compile(r"[*?\[]")
 
 
-def absent(source: Listable, prefix: str, given: str, *, chosen: bool, instead: str = "") -> NotFound:
+def absent(source: Source, prefix: str, given: str, *, chosen: bool, instead: str = "") -> NotFound:
     """Return the error for an empty listing of ``prefix``; the message suggests what to write instead.
 
     At most two LIST requests look for objects that globs have left out (if ``chosen``), and for prefixes that exist.
@@ -487,7 +432,7 @@ def absent(source: Listable, prefix: str, given: str, *, chosen: bool, instead: 
     return NotFound(f"no objects there: {said}" if said else "no objects there", url=source.url(prefix))
 
 
-def _left_out(source: Listable, prefix: str) -> str:
+def _left_out(source: Source, prefix: str) -> str:
     page = _page(source, prefix)
     if not page.entries:
         return ""
@@ -502,7 +447,7 @@ def _glob(given: str) -> str:
     return "" if literal == given else f"a URL is literal: write {folder!r} with include={given[len(folder) :]!r}"
 
 
-def _nearest(source: Listable, prefix: str, requests: int) -> str:
+def _nearest(source: Source, prefix: str, requests: int) -> str:
     """Return a hint at names in the innermost existing folder of ``prefix``: similar names, or else the first few.
 
     Makes at most ``requests`` LIST requests; returns "" if they reach no such folder.
@@ -531,7 +476,7 @@ def _alike(wanted: str, found: dict[str, str]) -> list[str]:
     return [names[each] for each in get_close_matches(f"{first}{slash}".casefold(), names, _SHOWN, _CLOSE)]
 
 
-def _page(source: Listable, prefix: str, delimiter: str = "") -> Page:
+def _page(source: Source, prefix: str, delimiter: str = "") -> Page:
     with source.pager() as pages:
         pages.start(prefix, delimiter=delimiter)
         while True:
@@ -539,7 +484,7 @@ def _page(source: Listable, prefix: str, delimiter: str = "") -> Page:
                 return page
 
 
-def report_left_out(source: Listable, prefix: str, chosen: Callable[[str], bool], left: Leftovers) -> None:
+def report_left_out(source: Source, prefix: str, chosen: Callable[[str], bool], left: Leftovers) -> None:
     """Name the leftovers of a listing in the log, and links to folders; broken links raise: see ``check_links``."""
     if source.url("") == LOCAL_ROOT:
         check_links(prefix, chosen, left)
@@ -547,7 +492,7 @@ def report_left_out(source: Listable, prefix: str, chosen: Callable[[str], bool]
         _LOG.warning("left out below %s: %s", source.url(prefix), left)
 
 
-def warn_of_splits(source: Listable, base: str, names: Sequence[str]) -> None:
+def warn_of_splits(source: Source, base: str, names: Sequence[str]) -> None:
     """Name the splits of ``names``, objects and folders below ``base``, in the log, if there are several."""
     found = splits_of(names)
     if len(found) < 2:  # noqa: PLR2004  several

@@ -9,7 +9,6 @@ import zlib
 from collections import deque
 from contextlib import suppress
 from itertools import product
-from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
 
     _Walk = Generator[Ask | Span, memoryview, Extents]
 
-_LOG = getLogger("penstock")
 _MOST_URLS = 1 << 20
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _NUMBERS = re.compile(r"(\d+)\.\.(\d+)")
@@ -105,13 +103,7 @@ class Shards(NamedTuple):
     whole: bool = False
 
     def sided(self, side: str | None, store: StoreOptions | str | None, *, labels: bool) -> Shards:
-        """Return these shards with side indexes, or with the counts of a wids JSON file.
-
-        Raises:
-            Unusable: The side indexes do not suffice: see ``check_side``.
-            Damaged: The file is not one of wids.
-
-        """
+        """Return these shards with side indexes, or with the counts of a wids JSON file."""
         if side is None:
             return self
         if str(side).endswith(".json"):
@@ -174,14 +166,7 @@ class Shards(NamedTuple):
         return (yield from self.format.walk(shard.size))
 
     def named(self, folder: str, stated: Sequence[Stated]) -> Shards:
-        """Return those of these shards that the index.json of a folder names, in its order.
-
-        Raises:
-            NotFound: A shard is not there.
-            Damaged: A shard has other bytes than the index states.
-            Unusable: Some shards are compressed, and some are not.
-
-        """
+        """Return those of these shards that the index.json of a folder names, in its order."""
         there = {each.key: each for each in self.found}
         files = stated_files(self.source, folder, stated, {each.key: each.size for each in self.found})
         found = [there[key] for key in files]
@@ -189,12 +174,7 @@ class Shards(NamedTuple):
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Return the texts that a pattern with braces stands for: ``{000..127}`` counts, ``{a,b}`` lists.
-
-    Raises:
-        InvalidURL: A brace is invalid, or the pattern stands for more than a million texts.
-
-    """
+    """Return the texts that a pattern with braces stands for: ``{000..127}`` counts, ``{a,b}`` lists."""
     pieces: list[Sequence[str]] = []
     at, count = 0, 1
     for brace in _BRACES.finditer(pattern):
@@ -235,12 +215,6 @@ def find_shards(
     """Return the shards that ``urls`` name: see ``Catalog.from_shards``.
 
     Costs the LIST requests of a prefix or glob, or a HEAD for each shard that is named.
-
-    Raises:
-        NotFound: There is no shard, or one that is named does not exist.
-        InvalidURL: The URLs are not all in one bucket, or a pattern is invalid.
-        Unusable: The format is not known: see ``format_by``; or the URLs have no order.
-
     """
     # Arguments are checked before the first request.
     if isinstance(urls, (set, frozenset)):
@@ -307,12 +281,7 @@ def _singly(
 
 
 def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> Shards:
-    """Return the shards below the prefix ``key``, or that the glob ``key`` matches, whose keys sort after ``after``.
-
-    Raises:
-        Unusable: ``key`` has braces, which name no further shards; or an index.json names them.
-
-    """
+    """Return the shards below the prefix ``key``, or that the glob ``key`` matches, whose keys sort after ``after``."""
     if form.name in _LITDATA:
         raise Unusable("a catalog of LitData's chunks cannot be refreshed: scan again", url=source.url(key))
     if _BRACES.search(key):
@@ -342,13 +311,7 @@ def _empty(source: Source, key: str, form: ShardFormat | None) -> Shards | None:
 
 
 def _read_litdata_index(source: Source, key: str, form: ColumnFormat) -> Shards:
-    """Return the chunks that the index.json of LitData in a folder names: a HEAD for each.
-
-    Raises:
-        Damaged: A chunk has other bytes than the index states.
-        Changed: The index, which alone describes the columns, was replaced meanwhile.
-
-    """
+    """Return the chunks that the index.json of LitData in a folder names: a HEAD for each."""
     key = key if f"/{key}".endswith(f"/{INDEX}") else as_folder(key) + INDEX
     named, described = read_described(source, key, form)
     folder = key.removesuffix(INDEX)
@@ -370,14 +333,7 @@ def _read_litdata_index(source: Source, key: str, form: ColumnFormat) -> Shards:
 def _apply_mds_index(shards: Shards, key: str, after: bytes = b"") -> Shards:
     """Return the shards below the prefix ``key`` that its index.json names, if they are MDS and there is one.
 
-    Args:
-        shards: The shards that were listed.
-        key: The prefix, or a glob, whose shards need no index.
-        after: Only shards whose keys sort after it were listed.
-
-    Raises:
-        Damaged: The index and the shards do not belong together.
-
+    A glob needs none. Only shards whose keys sort after ``after`` were listed.
     """
     if shards.format.name not in ("mds", "mds.zst"):
         return shards
@@ -424,12 +380,7 @@ def _other(key: str, form: ShardFormat | None) -> str:
 def _find_shards(
     source: Source, key: str, form: ShardFormat | None, after: bytes | None = None
 ) -> tuple[str, int, list[Shard]]:
-    """Return the base of a prefix or glob, the number of objects there, and the shards among them.
-
-    Raises:
-        Unusable: The prefix is that of a table whose log says which files count.
-
-    """
+    """Return the base of a prefix or glob, the number of objects there, and the shards among them."""
     prefix, wild = fixed_part(key) if _WILD.search(key) else (key, "")
     base, table = listed(source, prefix, ScanOptions(known=None if after is None else Beyond(after)))
     chosen = selector(key[len(base) :]) if wild else None
@@ -482,12 +433,7 @@ def read_shard_indexes(
     journal: ShardJournal | None = None,
     allow_empty: bool = False,
 ) -> Table:
-    """Return ``index_shards``, with a bar of the shards and their bytes.
-
-    Raises:
-        NotFound: The shards hold no sample, and ``allow_empty`` is False.
-
-    """
+    """Return ``index_shards``, with a bar of the shards and their bytes."""
     size_bytes = sum(each.size for each in shards.found)
     with bar("indexing shards", len(shards.found), size_bytes, shown=progress) as count:
         table = index_shards(shards, labels, KeptWalks(count, journal))
@@ -497,16 +443,7 @@ def read_shard_indexes(
 
 
 def index_shards(shards: Shards, labels: Rule | None, walks: KeptWalks) -> Table:
-    """Return the table of the samples of ``shards``, in order: shard by shard, each in the order of its bytes.
-
-    The walks of up to 32 shards are in flight at once.
-
-    Raises:
-        Damaged: A shard is not what its format says.
-        Changed: A shard was replaced since it was listed.
-        Unusable: A sample has no label, or the shards do not fit together.
-
-    """
+    """Return the table of the samples of ``shards``, in order: shard by shard, each in the order of its bytes."""
     found = [walks.known(shard) for shard in shards.found]
     coming = []
     for number, (shard, extents) in enumerate(zip(shards.found, found, strict=True)):
@@ -539,7 +476,6 @@ class KeptWalks:
     """Walks of an earlier process, if there is a journal of them, and the count of shards and their bytes."""
 
     def __init__(self, count: Callable[[int, int], None], journal: ShardJournal | None = None) -> None:
-        """Count by ``count``; keep walks in ``journal``."""
         self.count = count
         self._journal = journal
 
@@ -553,7 +489,6 @@ class KeptWalks:
         return Extents(offsets, sizes, found.keys, found.schema, units or None)
 
     def add(self, shard: Shard, extents: Extents) -> None:
-        """Keep what was found in a shard."""
         if self._journal is not None:
             offsets, sizes, keys, schema, found = extents
             units = None if found is None else [each.tolist() for each in found]
@@ -562,12 +497,7 @@ class KeptWalks:
 
 
 def table_of_extents(shards: Shards, found: Sequence[Extents], labels: Sequence[bytes] | None = None) -> Table:
-    """Return the table of samples, given the extents of each shard, and the label of each sample as JSON.
-
-    Raises:
-        Unusable: The shards do not fit together.
-
-    """
+    """Return the table of samples, given the extents of each shard, and the label of each sample as JSON."""
     form = shards.format
     for shard, each in zip(shards.found, found, strict=True):
         try:
@@ -651,7 +581,6 @@ class _ShardWalks:
         self._step(number, walk, memoryview(data))
 
     def ended(self) -> Iterator[tuple[int, Extents]]:
-        """Yield what walks have found that ended meanwhile."""
         while self._ended:
             yield self._ended.popleft()
 

@@ -24,14 +24,7 @@ _MOST_BYTES = 256 << 20  # of an index.json: that of a million shards
 
 
 def read_stated(source: Source, key: str, *, empty: bool = False) -> list[Stated] | None:
-    """Return what the index.json ``key`` states of its shards; None if it is not there: a HEAD, and a GET.
-
-    Raises:
-        Damaged: It is not such a file.
-        Unsupported: The shards cannot be read.
-        NotFound: It names no shard, and ``empty`` is False.
-
-    """
+    """Return what the index.json ``key`` states of its shards; None if it is not there: a HEAD, and a GET."""
     found = _read_index(source, key, stated_shards)
     if found == [] and not empty:
         raise NotFound(f"{INDEX} names no shard", url=source.url(key))
@@ -39,14 +32,7 @@ def read_stated(source: Source, key: str, *, empty: bool = False) -> list[Stated
 
 
 def read_described(source: Source, key: str, form: ColumnFormat) -> tuple[list[NamedChunk], ColumnFormat]:
-    """Return the chunks of LitData that the index.json ``key`` names, and their format: a HEAD, and a GET.
-
-    Raises:
-        Damaged: It is not such a file.
-        Unsupported: The chunks cannot be read.
-        NotFound: It is not there, or names no chunk.
-
-    """
+    """Return the chunks of LitData that the index.json ``key`` names, and their format: a HEAD, and a GET."""
     found = _read_index(source, key, lambda data: described_chunks(data, form))
     if found is None:
         raise NotFound(f'format="litdata" needs the {INDEX} of the chunks, which is not there', url=source.url(key))
@@ -75,20 +61,7 @@ def named_files(folder: str, stated: Sequence[Stated], *, packed: bool) -> list[
 
 
 def stated_files(source: Source, folder: str, stated: Sequence[Stated], sizes: Mapping[str, int]) -> dict[str, Stated]:
-    """Return the shards that are to be read, by their keys, in the order of the index.
-
-    Args:
-        source: Their store.
-        folder: Key of the folder of the index.
-        stated: What the index states.
-        sizes: Bytes of the objects that are there, by key.
-
-    Raises:
-        NotFound: A shard is not there.
-        Damaged: A shard has other bytes than the index states.
-        Unusable: Some shards are compressed, and some are not.
-
-    """
+    """Return the shards to read, by their keys, in the order of the index; ``sizes`` are those of the objects."""
     keys = named_files(folder, stated, packed=True)
     if not all(key in sizes for key in keys):
         # A folder that Mosaic has read from has the files that it has decompressed.
@@ -115,12 +88,7 @@ def stated_files(source: Source, folder: str, stated: Sequence[Stated], sizes: M
 
 
 def check_strays(source: Source, folder: str, stated: Sequence[Stated], keys: Sequence[str]) -> None:
-    """Refuse shards that lie beside those of an index.json which does not name them.
-
-    Raises:
-        Damaged: There is such a shard.
-
-    """
+    """Refuse shards that lie beside those of an index.json which does not name them."""
     known = {*named_files(folder, stated, packed=True), *named_files(folder, stated, packed=False)}
     folders = {key.rpartition("/")[0] for key in known}
     stray = next((key for key in keys if key not in known and key.rpartition("/")[0] in folders), None)
