@@ -110,7 +110,7 @@ HOMES = {
     "upath": ("interop",),
     "webdataset": ("compat.webdataset",),
     "xarray": ("compat", "data.zarr"),
-    "xxhash": ("engine.cache", "checkpoint", "data.shards.mds_index"),
+    "xxhash": ("engine.cache", "checkpoint", "data.shards.mds"),
     "yaml": ("stores.profiles.files", "compat.multistorageclient"),
     "zarr": ("data.zarr", "interop", "compat"),
     "zstandard": ("data.unpacking",),

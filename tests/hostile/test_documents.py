@@ -22,8 +22,7 @@ from penstock.data.catalog import saved
 from penstock.data.catalog.discovery import inventory
 from penstock.data.shards.extensions import extension_of
 from penstock.data.shards.litdata import LitDataFormat, described_chunks
-from penstock.data.shards.mds import _parse_columns
-from penstock.data.shards.mds_index import stated_shards
+from penstock.data.shards.mds import _parse_columns, stated_shards
 from penstock.data.shards.side import wids_shards
 from penstock.data.zarr.statistics import record as statistics
 from penstock.errors import Damaged, Unusable

@@ -21,8 +21,7 @@ from penstock.data.shards.compressed import CompressedJsonlFormat, CompressedTar
 from penstock.data.shards.format import UnitPiece, run_walk
 from penstock.data.shards.jsonl import JsonlFormat
 from penstock.data.shards.litdata import CompressedLitDataFormat, LitDataFormat, described_chunks, form_of_rows
-from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
-from penstock.data.shards.mds_index import stated_shards
+from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat, stated_shards
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.data.shards.side import side_walk, wids_shards
 from penstock.data.shards.tar import TarFormat

@@ -14,9 +14,11 @@ from penstock.data.unpacking import check_unpacked
 from penstock.errors import Damaged, ManifestError, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    _ReadValue = Callable[[bytes | memoryview, int, int, int], tuple[Any, int]]
 
 _VALUE_BYTES = 8  # of a number, or of the code of a text
 _FIXED_BYTES = 16 << 10  # limit for a text of fixed length
@@ -198,24 +200,16 @@ def _measure_pages(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  
             packed += stop - start
             if not 0 <= start <= stop <= len(data) or packed > len(data):
                 raise ValueError("columns lie over each other, or outside of the file")
-            took, held = _chunk(data, start, stop)
-            unpacked += took
-            values += held * -(-max(width, 1) // 8) if leaf.max_repetition_level else 0
-    return unpacked, values
-
-
-def _chunk(data: bytes, at: int, stop: int) -> tuple[int, int]:
-    """Return the bytes and values that the pages between two offsets unpack to."""
-    unpacked = values = 0
-    for each in pages_of(data, at, stop):
-        unpacked, values = unpacked + each.unpacked, values + each.values
+            for page in pages_of(data, start, stop):
+                unpacked += page.unpacked
+                values += page.values * -(-max(width, 1) // 8) if leaf.max_repetition_level else 0
     return unpacked, values
 
 
 def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[ColumnPage]:
     """Yield the pages between two offsets, by their headers."""
     while at < stop:
-        header, at = _struct(data, at)
+        header, at = _record(data, at, 0, _value)
         took, packed = header.get(2), header.get(3)
         if not isinstance(took, int) or not isinstance(packed, int) or took < 0 or packed < 0:
             raise ValueError("a page without its size")
@@ -308,7 +302,7 @@ def _any(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any,
     if depth > 2 * _MOST_NESTED:
         raise ValueError("values that are nested too deeply")
     if kind == 12:  # noqa: PLR2004  a structure
-        return _record(data, at, depth + 1)
+        return _record(data, at, depth + 1, _any)
     if kind in (9, 10):
         count, inner, at = _read_list_header(data, at)
         found = []
@@ -323,8 +317,8 @@ def _any(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any,
     return None, at + plain[kind]
 
 
-def _record(data: bytes | memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Read a structure with values of any type, by field."""
+def _record(data: bytes | memoryview, at: int, depth: int, read: _ReadValue) -> tuple[dict[int, Any], int]:
+    """Read a structure of Thrift's compact protocol, by field, whose values ``read`` reads."""
     fields: dict[int, Any] = {}
     number = 0
     while (mark := _byte(data, at)) != 0:
@@ -334,22 +328,7 @@ def _record(data: bytes | memoryview, at: int, depth: int) -> tuple[dict[int, An
             step, at = _read_zigzag(data, at)
             number = 0
         number += step
-        fields[number], at = _any(data, at, mark & 15, depth)
-    return fields, at + 1
-
-
-def _struct(data: bytes | memoryview, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
-    """Read a structure of Thrift's compact protocol: integers, truths and structures; other fields become None."""
-    fields: dict[int, Any] = {}
-    number = 0
-    while (mark := _byte(data, at)) != 0:
-        at += 1
-        kind, step = mark & 15, mark >> 4
-        if not step:
-            step, at = _read_zigzag(data, at)
-            number = 0
-        number += step
-        fields[number], at = _value(data, at, kind, depth)
+        fields[number], at = read(data, at, mark & 15, depth)
     return fields, at + 1
 
 
@@ -360,7 +339,7 @@ def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[An
     if kind in (4, 5, 6):
         return _read_zigzag(data, at)
     if kind == 12 and depth < _MOST_NESTED:  # noqa: PLR2004  a structure
-        return _struct(data, at, depth + 1)
+        return _record(data, at, depth + 1, _value)
     if kind == 8:  # noqa: PLR2004  a text
         length, at = read_varint(data, at)
         return None, at + length

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.relocation import rename_entries
 from penstock.data.catalog.rows import Entry
+from penstock.data.catalog.saved import rename_entries
 from penstock.errors import ManifestError
 from penstock.stores.urls import parse
 

@@ -7,7 +7,7 @@ import json
 import pytest
 import xxhash
 
-from penstock.data.shards.mds_index import StatedFile, check_hashes, columns_of, stated_shards
+from penstock.data.shards.mds import StatedFile, check_hashes, columns_of, stated_shards
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported
 from tests.data.shards.mosaic import GOLDEN, SMALL
 

@@ -25,7 +25,6 @@ from penstock.data.catalog.groups import (
     join_catalogs,
 )
 from penstock.data.catalog.labels import check_rule, classify_rows, names
-from penstock.data.catalog.relocation import check_home, relocate_catalog
 from penstock.data.catalog.rows import (
     Conditions,
     Draw,
@@ -39,7 +38,7 @@ from penstock.data.catalog.rows import (
     row_at,
     unite_tables,
 )
-from penstock.data.catalog.saved import Saved, load, save, version_of_saved
+from penstock.data.catalog.saved import Saved, check_home, load, relocate_catalog, save, version_of_saved
 from penstock.engine.listing.select import Leftovers, globs
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.progress import tally, totals

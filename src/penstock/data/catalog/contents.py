@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.catalog.columns.affixes import Derived
 from penstock.data.catalog.columns.column import encode, taken
+from penstock.data.catalog.columns.compact import Derived
 from penstock.data.catalog.columns.units import UnitRows
 from penstock.data.catalog.groups import key_of
 from penstock.data.catalog.labels import label_of

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from penstock.data.catalog.columns.affixes import Derived, compact_keys, derive_keys
 from penstock.data.catalog.columns.column import Numbers, decode, encode, list_rows, narrowest, pack, taken
+from penstock.data.catalog.columns.compact import Derived, compact_keys, derive_keys
 from penstock.data.catalog.columns.table import TableBuilder, gather_regions
 from penstock.data.catalog.labels import names, quote_some
 from penstock.data.catalog.rows import span_of
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.columns.affixes import Keys
     from penstock.data.catalog.columns.column import Rows
+    from penstock.data.catalog.columns.compact import Keys
     from penstock.data.catalog.columns.table import Table
     from penstock.values import Span
 

@@ -10,9 +10,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, cast
 
-import numpy as np
-
-from penstock.data.shards.format import Ask, Extents, UnitFormat, Units, field_names, run_walk
+from penstock.data.shards.format import Ask, FieldsFormat, UnitFormat, run_walk, unit_extents
 from penstock.data.shards.jsonl import JsonlFormat
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.tar import TarFormat
@@ -46,10 +44,7 @@ class _CompressedFormat(UnitFormat):
     def walk(self, size: int) -> Walk:
         raw = inflate_file((yield from whole_file(size)))
         found = run_walk(self._plain().walk(len(raw)), raw)
-        count = len(found.offsets)
-        one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
-        units = Units(*(np.array(each, dtype=np.int64) for each in one))
-        return Extents(np.arange(count, dtype=np.int64), found.sizes, found.keys, units=units)
+        return unit_extents(found.sizes, len(raw), size, found)
 
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         raw, plain = inflate_file(pieces[0].data), self._plain()
@@ -71,7 +66,7 @@ def whole_file(size: int) -> Generator[Ask, memoryview, memoryview]:
 
 
 @dataclass(frozen=True, slots=True)
-class CompressedJsonlFormat(_CompressedFormat):
+class CompressedJsonlFormat(FieldsFormat, _CompressedFormat):
     """JSON lines in files that are compressed with gzip or zstd: samples and fields are those of ``JsonlFormat``.
 
     A file is read and inflated as a whole, to at most 2 GiB (``PENSTOCK_UNPACKED_SIZE``), and kept until its last line
@@ -80,11 +75,6 @@ class CompressedJsonlFormat(_CompressedFormat):
 
     name: ClassVar[str] = "jsonl.gz"
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl.gz", ".ndjson.gz", ".jsonl.zst", ".ndjson.zst")
-
-    fields: str | tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", field_names(self.fields))
 
     def _plain(self) -> ShardFormat:
         return JsonlFormat(self.fields)

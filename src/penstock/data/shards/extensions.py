@@ -152,7 +152,8 @@ def extension_value(extension: Extension, array: Any, named: str) -> Callable[[i
         "arrow.uuid": lambda scalar: UUID(bytes=bytes(scalar.as_py())),
         "arrow.bool8": lambda scalar: bool(scalar.as_py()),
         **dict.fromkeys(
-            (_VARIABLE, _RAY_VARIABLE), lambda scalar: _shape_tensor(*_split_scalar(scalar), extension, named)
+            (_VARIABLE, _RAY_VARIABLE),
+            lambda scalar: _shape_tensor(scalar["data"].values, scalar["shape"].as_py(), extension, named),
         ),
         **dict.fromkeys(
             (_FIXED, *_RAY), lambda scalar: _shape_tensor(scalar.values, extension.shape, extension, named)
@@ -168,11 +169,6 @@ def extension_value(extension: Extension, array: Any, named: str) -> Callable[[i
         return found(scalar) if scalar.is_valid else None
 
     return value
-
-
-def _split_scalar(scalar: Any) -> tuple[Any, Any]:  # noqa: ANN401  pyarrow's
-    """Return the elements and the shape of one value of a column of tensors whose shapes vary."""
-    return scalar["data"].values, scalar["shape"].as_py()
 
 
 def _shape_tensor(values: Any, shape: Any, extension: Extension, named: str) -> Any:  # noqa: ANN401  pyarrow's, and an array

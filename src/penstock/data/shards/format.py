@@ -85,6 +85,16 @@ class UnitPiece(NamedTuple):
     data: memoryview
 
 
+class InflatedUnit(NamedTuple):
+    """The inflated bytes of several samples, and the place of each, and the end of the last."""
+
+    data: memoryview
+    places: list[int]
+
+    def sample(self, number: int) -> memoryview:
+        return self.data[self.places[number] : self.places[number + 1]]
+
+
 class Fields(NamedTuple):
     """A sample of several fields.
 
@@ -219,13 +229,41 @@ def run_walk(walk: Walk, data: memoryview) -> Extents:
         return found
 
 
+def unit_extents(sizes: NDArray[np.int64], unpacked: int, size: int, names: Extents | None = None) -> Extents:
+    """Return the extents of a shard of ``size`` bytes that is one unit, with the keys and the schema of ``names``."""
+    one = [[0], [unpacked], [1], [0], [size]] if len(sizes) else [[]] * 5
+    units = Units(*(np.array(each, dtype=np.int64) for each in one))
+    keys, schema = ((), None) if names is None else (names.keys, names.schema)
+    return Extents(np.arange(len(sizes), dtype=np.int64), sizes, keys, schema, units)
+
+
 def extents_of(starts: Sequence[int], stops: Sequence[int], keys: Sequence[str] = (), schema: Any = None) -> Extents:  # noqa: ANN401  see Extents
     """Return the extents from ``starts`` to ``stops``, in bytes."""
     offsets = np.array(starts, dtype=np.int64)
     return Extents(offsets, np.array(stops, dtype=np.int64) - offsets, keys, schema)
 
 
-def field_names(given: object) -> str | tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class FieldsFormat(ShardFormat):
+    """A format that takes some fields of its samples.
+
+    Attributes:
+        fields: Names of the fields to take; empty: all. A single name as a str: samples are this field alone.
+
+    """
+
+    fields: str | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", _field_names(self.fields))
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The fields to take; empty: all."""
+        return (self.fields,) if isinstance(self.fields, str) else self.fields
+
+
+def _field_names(given: object) -> str | tuple[str, ...]:
     """Return the argument ``fields`` of a format, which may come from a file: one name, or a tuple of names."""
     names = (given,) if isinstance(given, str) else given
     if not isinstance(names, (list, tuple)) or not all(isinstance(each, str) and each for each in names):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from penstock.data.shards.format import Ask, Extents, Fields, ShardFormat, field_names
+from penstock.data.shards.format import Ask, Extents, Fields, FieldsFormat
 from penstock.errors import Damaged, Unsupported
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _FOREIGN = {
 
 
 @dataclass(frozen=True, slots=True)
-class JsonlFormat(ShardFormat):
+class JsonlFormat(FieldsFormat):
     """JSON lines: a sample is a line, without its line break. Lines of white space only are left out.
 
     Args:
@@ -43,11 +43,6 @@ class JsonlFormat(ShardFormat):
 
     name: ClassVar[str] = "jsonl"
     suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson")
-
-    fields: str | tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", field_names(self.fields))
 
     def walk(self, size: int) -> Walk:
         starts, stops = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]

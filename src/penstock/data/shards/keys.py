@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from penstock.data.shards.format import Extents, Fields, ShardFormat, extents_of, field_names
+from penstock.data.shards.format import Extents, Fields, FieldsFormat, extents_of
 from penstock.engine.listing.select import globs, selector
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 from penstock.values import check_choice
@@ -85,24 +85,22 @@ def _last_dot(name: str) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ArchiveFormat(ShardFormat):
+class ArchiveFormat(FieldsFormat):
     """A format whose shards hold named members, of which those with the same key form one sample.
 
     Attributes:
-        fields: Names of the fields to take; empty: all. A single name as a str: samples are this field alone.
         key: Rule of keys: see ``rule_of``.
         missing: What happens to a sample that lacks one of ``fields``: see ``Grouping``.
         skip: Globs of the names of members that are left out.
 
     """
 
-    fields: str | tuple[str, ...] = ()
     key: KeyRule = "first-dot"
     missing: Missing = "error"
     skip: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", field_names(self.fields))
+        FieldsFormat.__post_init__(self)
         check_choice(self.missing, get_args(Missing), "missing")
         if self.missing != "error" and not self.fields:
             raise Unusable(f"missing={self.missing!r} is for samples that lack one of fields=: pass fields=, too")
@@ -110,11 +108,6 @@ class ArchiveFormat(ShardFormat):
         if not (isinstance(self.key, str) or callable(self.key)):
             raise Unusable(f"key must be a rule, the text of a regular expression, or a function, got {self.key!r}")
         rule_of(self.key)
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The fields to take; empty: all."""
-        return (self.fields,) if isinstance(self.fields, str) else self.fields
 
     def split(self, name: str, offset: int) -> tuple[str, str] | None:
         """Return the key and the field of the member at byte ``offset``; None for one that is left out."""

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from penstock.data.shards.compressed import whole_file
-from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, extents_of, run_walk
+from penstock.data.shards.format import (
+    Ask,
+    Extents,
+    Fields,
+    InflatedUnit,
+    UnitFormat,
+    Units,
+    extents_of,
+    run_walk,
+    unit_extents,
+)
 from penstock.data.shards.litdata_columns import MAGIC, Rows, decoder, read_rows
 from penstock.data.shards.mds import ColumnFormat
 from penstock.data.shards.mds_columns import MDSColumn, as_text, as_view, refusal
@@ -51,13 +61,6 @@ class NamedChunk(NamedTuple):
     name: str
     size: int
     samples: int
-
-
-class _Unit(NamedTuple):
-    """The inflated bytes of several samples, and the place of each, and the end of the last."""
-
-    data: memoryview
-    places: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +136,19 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
         else:
             raw = inflate_file((yield from whole_file(size)))
             sizes, unpacked = np.diff(_places(raw)), len(raw)
-        one = [[0], [unpacked], [1], [0], [size]] if len(sizes) else [[]] * 5
-        units = Units(*(np.array(each, dtype=np.int64) for each in one))
-        return Extents(np.arange(len(sizes), dtype=np.int64), sizes, units=units)
+        return unit_extents(sizes, unpacked, size)
 
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         if self.packed == "rows":
             raw, places = pieces[0].data, _places(pieces[0].data, rows=True)
             if places[0] < places[-1]:
-                return _Unit(raw, places)
+                return InflatedUnit(raw, places)
             names = [each.name for each in self.columns]
             return read_rows(raw, places, names, self.wanted or names)
         raw = inflate_file(pieces[0].data)
-        return _Unit(raw, _places(raw) if self.packed == "chunk" else [*_sum_leaves(raw, len(self.columns))])
+        return InflatedUnit(raw, _places(raw) if self.packed == "chunk" else [*_sum_leaves(raw, len(self.columns))])
 
-    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
+    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  an ``InflatedUnit``
         if isinstance(unit, Rows):
             values = unit.row(number)
             if not isinstance(self.fields, str):
@@ -155,7 +156,7 @@ class CompressedLitDataFormat(_LitDataChunks, UnitFormat):
             if (value := values[self.fields]) is None:
                 raise Damaged(f"{self.fields!r} has no value in row {number} of a chunk: pass fields=(…,)")
             return memoryview(value.encode()) if isinstance(value, str) else value
-        return self.made(unit.data[unit.places[number] : unit.places[number + 1]])
+        return self.made(unit.sample(number))
 
 
 def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[NamedChunk], ColumnFormat]:

@@ -56,11 +56,6 @@ def _flat(kind: np.dtype[Any], data: memoryview) -> NDArray[Any]:
     return np.frombuffer(data, kind).copy()
 
 
-def _bool(data: memoryview) -> bool:
-    (found,) = struct.unpack("<?", data)
-    return bool(found)
-
-
 def _scalar(form: str, data: memoryview) -> Any:  # noqa: ANN401  a number
     (found,) = struct.unpack(form, data)
     return found
@@ -117,10 +112,6 @@ class _Nested:
         return found
 
 
-def _none(_: _Nested) -> None:
-    pass
-
-
 _Read = Callable[[_Nested], Any]
 _PLAIN: tuple[_Read, ...] = (
     _Nested.text,
@@ -129,8 +120,8 @@ _PLAIN: tuple[_Read, ...] = (
     partial(_Nested.number, form="<?"),
 )
 # By the tags of values, and of values of records.
-_SCALARS: dict[int, _Read] = dict(enumerate((*_PLAIN, _none), 7))
-_RECORDS: dict[int, _Read] = dict(enumerate((_none, *_PLAIN), 16))
+_SCALARS: dict[int, _Read] = dict(enumerate((*_PLAIN, lambda _: None), 7))
+_RECORDS: dict[int, _Read] = dict(enumerate((lambda _: None, *_PLAIN), 16))
 
 
 def _decode_nested(data: memoryview) -> Any:  # noqa: ANN401  any value of JSON
@@ -146,7 +137,7 @@ def _decode_nested(data: memoryview) -> Any:  # noqa: ANN401  any value of JSON
 _DECODE: dict[str, Decode] = {
     **dict.fromkeys(("bytes", "jpeg", "image", "video", "audio", "file", "tiff", "tifffile"), as_view),
     **dict.fromkeys(("str", "text"), as_text),
-    "bool": _bool,
+    "bool": partial(_scalar, "<?"),
     "int": partial(_scalar, "<q"),
     "float": partial(_scalar, "<d"),
     "json": _decode_nested,

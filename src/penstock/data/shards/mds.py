@@ -3,18 +3,32 @@
 Format: ``streaming/base/format/mds/writer.py`` of mosaicml-streaming 0.13. A shard is the number of samples, the first
 byte of each and the end of the last (uint32 all), the description of the columns in JSON, and the samples. Compressed
 shards are such files in zstd or gzip, so that no sample has bytes of its own.
+
+The index.json of shards (``streaming/base/format/base/writer.py``, version 2) names them and states their columns,
+sizes and hashes. Nothing in it is trusted: names cannot leave its folder.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import xxhash
 
 from penstock.data.shards.compressed import whole_file
-from penstock.data.shards.format import Ask, Extents, Fields, ShardFormat, UnitFormat, Units, field_names, run_walk
+from penstock.data.shards.format import (
+    Ask,
+    Extents,
+    Fields,
+    FieldsFormat,
+    InflatedUnit,
+    UnitFormat,
+    run_walk,
+    unit_extents,
+)
 from penstock.data.shards.mds_columns import (
     MDSColumn,
     as_text,
@@ -22,19 +36,18 @@ from penstock.data.shards.mds_columns import (
     columns_of_file,
     decode_columns,
     decoder,
+    fixed_size,
     refusal,
     stored,
 )
-from penstock.data.shards.mds_index import check_hashes, columns_of
 from penstock.data.unpacking import inflate_file
-from penstock.errors import Damaged, Unsupported, Unusable
-from penstock.schema import read_json
+from penstock.errors import ChecksumMismatch, Damaged, Unsupported, Unusable
+from penstock.schema import COUNT, check_json, read_json
 from penstock.values import switch
 
 if TYPE_CHECKING:
     from penstock.data.shards.format import UnitPiece, Walk
     from penstock.data.shards.mds_columns import Decoder
-    from penstock.data.shards.mds_index import Stated
 
 _FIRST_BYTES = 16 << 10  # of the first request, which has the header of most shards
 _CONFIG_BYTES = 4 << 10  # that most descriptions of columns have at most
@@ -42,36 +55,22 @@ _MOST_CONFIG = 16 << 20
 _STALE = "index.json does not fit the shard, which {}: write the index again, or pass the URLs of the shards"
 
 
-class _Unit(NamedTuple):
-    """The bytes of a compressed shard, inflated, and the places of its samples."""
-
-    data: memoryview
-    offsets: list[int]
-
-
 @dataclass(frozen=True, slots=True)
-class ColumnFormat(ShardFormat):
+class ColumnFormat(FieldsFormat):
     """A format whose samples are the values of columns: their sizes, and then their bytes.
 
     Attributes:
-        fields: Names of the columns to take; empty: all. A single name as a str: samples are its values.
         columns: The columns of all samples.
 
     """
 
-    fields: str | tuple[str, ...] = ()
     columns: tuple[MDSColumn, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", field_names(self.fields))
+        FieldsFormat.__post_init__(self)
         object.__setattr__(self, "columns", columns_of_file(self.columns))
         if self.columns:
             _check_wanted(self.columns, self.fields, self.coder)
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The columns to take; empty: all."""
-        return (self.fields,) if isinstance(self.fields, str) else self.fields
 
     @property
     @abstractmethod
@@ -171,18 +170,15 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
                 raise Damaged(_STALE.format(f"inflates to {len(raw)} bytes, not {stated.raw.size}"))
             check_hashes(raw, stated.raw)
         found = run_walk(_walk(len(raw), stated, ()), raw)
-        count = len(found.offsets)
-        one = [[0], [len(raw)], [1], [0], [size]] if count else [[]] * 5
-        units = Units(*(np.array(each, dtype=np.int64) for each in one))
-        return Extents(np.arange(count, dtype=np.int64), found.sizes, schema=found.schema, units=units)
+        return unit_extents(found.sizes, len(raw), size, found)
 
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401, ARG002  see ``UnitFormat.decode``
         raw = inflate_file(pieces[0].data)
         found = run_walk(_walk(len(raw), None, self.columns), raw)
-        return _Unit(raw, [*found.offsets.tolist(), len(raw)])
+        return InflatedUnit(raw, [*found.offsets.tolist(), len(raw)])
 
-    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Unit``
-        return self.made(unit.data[unit.offsets[number] : unit.offsets[number + 1]])
+    def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  an ``InflatedUnit``
+        return self.made(unit.sample(number))
 
 
 def _check_wanted(columns: tuple[MDSColumn, ...], fields: str | tuple[str, ...], coder: Decoder) -> None:
@@ -239,3 +235,114 @@ def _walk(size: int, stated: Stated | None, columns: tuple[MDSColumn, ...] = ())
 def _parse_columns(config: memoryview) -> tuple[MDSColumn, ...]:
     what = "the description of the columns of an MDS shard"
     return columns_of(read_json(config, dict, what), what)
+
+
+_VERSION = 2
+_INFLATED = ("zstd", "gz")
+_MOST_NAME = 1 << 12
+_WHAT = "the index.json of MDS shards"
+_FILE = {"basename": str, "bytes": COUNT, "hashes": ({str: str}, None)}
+_SHARD = {"raw_data": _FILE, "zip_data": (_FILE, None), "compression": (str, None), "samples": COUNT}
+_COLUMNS = {"column_names": [str], "column_encodings": [str], "column_sizes": [(COUNT, None)]}
+
+
+class StatedFile(NamedTuple):
+    """A file that index.json names: its key below the folder, its bytes, and its hashes by their algorithm."""
+
+    name: str
+    size: int
+    hashes: dict[str, str]
+
+
+class Stated(NamedTuple):
+    """A shard as index.json describes it.
+
+    Attributes:
+        raw: The file that is not compressed, which may not be there.
+        packed: The compressed file; None if shards are not compressed.
+        samples: Number of samples.
+        columns: Columns of the samples.
+
+    """
+
+    raw: StatedFile
+    packed: StatedFile | None
+    samples: int
+    columns: tuple[MDSColumn, ...]
+
+
+def stated_shards(data: bytes) -> list[Stated]:
+    """Return the shards that an index.json describes, in order."""
+    index = read_json(data, dict, _WHAT)
+    if "chunks" in index:
+        raise Unsupported('this index.json describes chunks of LitData: pass format="litdata"')
+    check_json(index, {"version": int}, _WHAT)
+    if index["version"] != _VERSION:
+        raise Unsupported(f"index.json has the version {index['version']!r}, not {_VERSION}")
+    check_json(index, {"shards": [dict]}, _WHAT)
+    found = [_shard(each) for each in index["shards"]]
+    names = [file.name for each in found for file in (each.raw, each.packed) if file is not None]
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise Damaged(f"index.json names {twice!r} twice")
+    return found
+
+
+def _shard(given: dict[str, Any]) -> Stated:
+    columns = columns_of(given, _WHAT)
+    check_json(given, _SHARD, _WHAT)
+    compression = (given["compression"] or "").partition(":")[0]
+    packed = given["zip_data"]
+    if packed and compression not in _INFLATED:
+        raise Unsupported(
+            f"the shards are compressed with {compression or 'nothing known'}, which is not read: write them with "
+            'compression="zstd", or without'
+        )
+    return Stated(_file(given["raw_data"]), packed and _file(packed), given["samples"], columns)
+
+
+def _file(given: dict[str, Any]) -> StatedFile:
+    name = given["basename"]
+    if len(name) >= _MOST_NAME or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
+        raise Damaged(f"index.json names {name!r:.200}, which cannot be a file below its folder")
+    return StatedFile(name, given["bytes"], given["hashes"] or {})
+
+
+def columns_of(given: dict[str, Any], what: str) -> tuple[MDSColumn, ...]:
+    """Return the columns that ``what`` describes: a shard's header, or its entry in index.json."""
+    check_json(given, {"format": str, "version": int}, what)
+    if given["format"] != "mds" or given["version"] != _VERSION:
+        raise Unsupported(
+            f"the shards have the format {given['format']!r} in version {given['version']!r}, not 'mds' in {_VERSION}: "
+            "write them again with MDSWriter"
+        )
+    check_json(given, _COLUMNS, what)
+    every = [given[name] for name in _COLUMNS]
+    if len({*map(len, every)}) > 1:
+        raise Damaged(f"cannot read {what}: {', '.join(_COLUMNS)} have different lengths")
+    # A size of 0 stands for none.
+    columns = tuple(MDSColumn(name, encoding, size or None) for name, encoding, size in zip(*every, strict=True))
+    for name, encoding, size in columns:
+        if not refusal(encoding) and size != fixed_size(encoding):
+            raise Damaged(
+                f"the column {name!r} ({encoding}) is stated to have {size} bytes, not {fixed_size(encoding)}"
+            )
+    if len({each.name for each in columns}) < len(columns) or not columns:
+        raise Damaged(f"the columns have no names of their own: {[each.name for each in columns]!r:.200}")
+    return columns
+
+
+def check_hashes(data: memoryview, file: StatedFile) -> None:
+    """Compare a file with all hashes that index.json states of it."""
+    for name, stated in file.hashes.items():
+        if name in xxhash.algorithms_available:
+            found = getattr(xxhash, name)(data).hexdigest()
+        elif name in hashlib.algorithms_available and not name.startswith("shake_"):
+            found = hashlib.new(name, data, usedforsecurity=False).hexdigest()
+        else:
+            raise Unsupported(f"index.json states the hash {name!r} of {file.name!r}, which is unknown")
+        if found != stated.lower():
+            raise ChecksumMismatch(
+                f"index.json states the {name} {stated} of {file.name!r}, which has {found}: the file was damaged or "
+                "replaced"
+            )

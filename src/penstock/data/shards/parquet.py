@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock.data.parquet import check_rows, libraries, pages_of, row_groups, text_bytes
 from penstock.data.shards.extensions import extension_of, extension_value, plain_array, plain_type
-from penstock.data.shards.format import Ask, Extents, Fields, UnitFormat, Units, field_names
+from penstock.data.shards.format import Ask, Extents, Fields, FieldsFormat, UnitFormat, Units
 from penstock.data.shards.pages import byte_views
 from penstock.data.unpacking import check_unpacked, most_unpacked
 from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
@@ -61,7 +61,7 @@ class _RowGroup(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetFormat(UnitFormat):
+class ParquetFormat(FieldsFormat, UnitFormat):
     """Parquet files whose rows are samples: ``sample["label"]``.
 
     Bytes and Hugging Face's images and audio (a struct of ``bytes`` and ``path``) are bytes, lists of numbers are numpy
@@ -84,22 +84,16 @@ class ParquetFormat(UnitFormat):
     name: ClassVar[str] = "parquet"
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
-    fields: str | tuple[str, ...] = ()
     columns: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields", field_names(self.fields))
+        FieldsFormat.__post_init__(self)
         pairs: Any = self.columns
         if not isinstance(pairs, (list, tuple)) or not all(
             isinstance(each, (list, tuple)) and [*map(type, each)] == [str, str] for each in pairs
         ):
             raise Unusable(f"columns must be pairs of names and types, got {pairs!r}")
         object.__setattr__(self, "columns", tuple(map(tuple, pairs)))
-
-    @property
-    def wanted(self) -> tuple[str, ...]:
-        """The columns to take; empty: all."""
-        return (self.fields,) if isinstance(self.fields, str) else self.fields
 
     def walk(self, size: int) -> Walk:
         if size < 12:  # noqa: PLR2004  two magics and a length

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.data.shards.format import Ask, Extents
 from penstock.data.shards.keys import Grouping
-from penstock.data.shards.tar import TarFormat, check_tail, read_member
+from penstock.data.shards.tar import TarFormat, TarMember, check_tail, read_member
 from penstock.errors import Damaged, PenstockError, Unusable
 from penstock.schema import COUNT, read_json
 
@@ -37,14 +37,6 @@ class Listed(NamedTuple):
 
     samples: int
     size: int | None
-
-
-class _Head(NamedTuple):
-    """A member by its headers: name, first byte of its data, and the byte behind them."""
-
-    name: str
-    data: int
-    stop: int
 
 
 def check_side(side: str, form: ShardFormat, *, labels: bool) -> TarFormat:
@@ -132,10 +124,10 @@ def _wds2idx(form: TarFormat, data: bytes, size: int) -> Walk:
         at = starts[number]
         head = yield from _head(at, offset)
         # A folder, or another member that the index leaves out, may lie before it.
-        while head.stop + -head.stop % _BLOCK < offset:
-            at = head.stop + -head.stop % _BLOCK
+        while head.next < offset:
+            at = head.next
             head = yield from _head(at, offset)
-        if head != (name, offset, offset + length):
+        if (head.name, head.data, head.stop) != (name, offset, offset + length):
             raise Damaged(f"at byte {offset} is {head.name!r}, not {name!r} of {length} bytes")
     yield from _end(start, size)
     return grouping.extents()
@@ -158,16 +150,16 @@ def _parse_wds_index(data: bytes) -> list[tuple[str, int, int]]:
         raise Damaged(f"it is not one of version 1.2, or names in it have spaces ({error})") from None
 
 
-def _head(start: int, limit: int) -> Generator[Ask, memoryview, _Head]:
+def _head(start: int, limit: int) -> Generator[Ask, memoryview, TarMember]:
     """Return the member whose headers begin at byte ``start``, below ``limit``."""
     data, stop = b"", min(start + _BLOCK, limit)
     while True:
         data += bytes((yield Ask(start + len(data), stop)))
-        found = read_member(memoryview(data), start, limit)
+        found = read_member(memoryview(data), 0, start, limit)
         if found is None:
             raise Damaged(f"the archive ends at byte {start}")
         if not isinstance(found, int):
-            return _Head(found.name, found.data, found.stop)
+            return found
         stop = found
 
 

@@ -55,7 +55,7 @@ _TAIL_BYTES = 8 << 20  # of one Ask for the zeros after the end of the archive
 _MOST_EXTENSIONS = 16  # before one member
 
 
-class _TarMember(NamedTuple):
+class TarMember(NamedTuple):
     """A member: where its headers begin, where its bytes are, its name and its type."""
 
     start: int
@@ -98,7 +98,7 @@ class TarFormat(ArchiveFormat):
         view = yield Ask(0, min(size, step))
         _check_first(view)
         while at < size:
-            found = _member(view, at - base, at, size)
+            found = read_member(view, at - base, at, size)
             if isinstance(found, int):
                 # More bytes are needed, up to `found`: go on after the last byte, or at a header behind a large member.
                 known = base + len(view)
@@ -195,8 +195,8 @@ def _expect_adler(total: bytes) -> int:
 
 def _other(form: TarFormat, data: memoryview, at: int) -> tuple[str, int, int, bytes]:
     """Return name, first byte, end and type of the member at ``data[at]``, whatever its headers are."""
-    found = _member(data, at, at, len(data))
-    if not isinstance(found, _TarMember):
+    found = read_member(data, at, at, len(data))
+    if not isinstance(found, TarMember):
         raise Damaged("the bytes of a sample are not those of tar members")
     # A walk has done so; a side index has not.
     _check_kind(form, found)
@@ -212,7 +212,7 @@ def _check_first(data: memoryview) -> None:
         )
 
 
-def _check_kind(form: TarFormat, found: _TarMember) -> None:
+def _check_kind(form: TarFormat, found: TarMember) -> None:
     """Refuse what is neither a file nor a folder, unless it is left out by name; sparse files always."""
     if found.kind in _REGULAR + _FOLDER:
         return
@@ -238,7 +238,7 @@ def check_tail(end: int, view: memoryview, rest: tuple[int, int]) -> Generator[A
             )
 
 
-def _member(view: memoryview, at: int, offset: int, size: int) -> _TarMember | int | None:
+def read_member(view: memoryview, at: int, offset: int, size: int) -> TarMember | int | None:
     """Return the member whose headers begin at ``view[at]``, which is byte ``offset`` of a file of ``size`` bytes.
 
     None at the end of the archive; or the byte of the file up to which the view must reach.
@@ -276,11 +276,6 @@ def _member(view: memoryview, at: int, offset: int, size: int) -> _TarMember | i
         given = given or _Extended()
         given.add(kind, bytes(view[at : at + number]), start)
         at = stop
-
-
-def read_member(view: memoryview, offset: int, size: int) -> _TarMember | int | None:
-    """Return the member whose headers are the beginning of ``view``, at byte ``offset`` of a file: see ``_member``."""
-    return _member(view, 0, offset, size)
 
 
 def _within(stop: int, size: int, place: str) -> int:
@@ -321,7 +316,7 @@ class _Extended:
         self.name = name
 
 
-def _build_member(given: _Extended | None, name: str, kind: bytes, place: tuple[int, int, int]) -> _TarMember:
+def _build_member(given: _Extended | None, name: str, kind: bytes, place: tuple[int, int, int]) -> TarMember:
     """Return the member of a header; ``place``: where its headers and its bytes begin, and the size in the header."""
     start, data, length = place
     if given is not None:
@@ -337,7 +332,7 @@ def _build_member(given: _Extended | None, name: str, kind: bytes, place: tuple[
     if kind == b"\0" and name.endswith("/"):
         kind = _FOLDER
     # Links and folders have no bytes, whatever their headers say.
-    return _TarMember(start, data, data if kind in b"123456" else data + length, name, kind)
+    return TarMember(start, data, data if kind in b"123456" else data + length, name, kind)
 
 
 def _verify_header_sum(block: memoryview, total: bytes, offset: int) -> bool:

@@ -68,7 +68,15 @@ def token_dtype(given: object) -> np.dtype[np.integer]:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenFile(ShardFormat):
+class _Tokens(ShardFormat):
+    """A format whose samples are the bytes of their tokens."""
+
+    def sample(self, data: memoryview) -> memoryview:
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile(_Tokens):
     """Files that are an array of tokens: a single sample each, whose schema is the type of the tokens.
 
     Attributes:
@@ -105,20 +113,14 @@ class TokenFile(ShardFormat):
             raise Damaged(f"{size - start} bytes are not a whole number of {np.dtype(dtype)} tokens")
         return Extents(np.array([start]), np.array([size - start]), (), dtype)
 
-    def sample(self, data: memoryview) -> memoryview:
-        return data
-
 
 def _kind_of(head: bytes) -> str:
     if head.startswith(_NPY):
         return "npy"
     if foreign := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), ""):
         raise Unsupported(f"the file begins as {foreign}, not with tokens: pass format='raw' if these are tokens")
-    return "llmc" if len(head) >= 8 and struct.unpack_from("<2i", head) in _signatures() else "raw"  # noqa: PLR2004
-
-
-def _signatures() -> set[tuple[int, int]]:
-    return {(magic, version) for magic, (_, version) in _LLMC.items()}
+    known = {(magic, version) for magic, (_, version) in _LLMC.items()}
+    return "llmc" if len(head) >= 8 and struct.unpack_from("<2i", head) in known else "raw"  # noqa: PLR2004
 
 
 # The literal of a dict in the header of an .npy file, which Python's own parser would read in any time and way.
@@ -167,7 +169,7 @@ def _llmc(head: bytes, size: int) -> tuple[int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class MegatronIndex(ShardFormat):
+class MegatronIndex(_Tokens):
     """Index files of Megatron: their samples are units of the ``.bin`` beside them, the schema is the tokens' type.
 
     Attributes:
@@ -206,12 +208,9 @@ class MegatronIndex(ShardFormat):
             starts = starts[_borders(np.frombuffer(rest, "<i8", documents, 12 * sequences), sequences)]
         return Extents(starts[:-1], np.diff(starts), (), dtype)
 
-    def sample(self, data: memoryview) -> memoryview:
-        return data
-
 
 @dataclass(frozen=True, slots=True)
-class DatatroveIndex(ShardFormat):
+class DatatroveIndex(_Tokens):
     """Index files of datatrove: their samples are the documents of the ``.ds`` beside them, with places in tokens."""
 
     name: ClassVar[str] = "datatrove"
@@ -228,9 +227,6 @@ class DatatroveIndex(ShardFormat):
             at = wrong[0]
             raise Damaged(f"document {at} of the index ends at token {starts[at + 1]}, before it begins: {starts[at]}")
         return Extents(starts[:-1], np.diff(starts))
-
-    def sample(self, data: memoryview) -> memoryview:
-        return data
 
 
 def _header(head: memoryview, size: int) -> tuple[str, int, int]:

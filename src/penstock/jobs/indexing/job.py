@@ -34,7 +34,7 @@ from penstock.verbs import open as open_object
 if TYPE_CHECKING:
     import os
 
-    from penstock.data.shards.mds_index import Stated
+    from penstock.data.shards.mds import Stated
     from penstock.errors import PenstockError
     from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.operation import JobPart, Means

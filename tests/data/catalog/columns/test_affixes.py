@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.data.catalog import saved
 from penstock.data.catalog.catalog import Catalog
-from penstock.data.catalog.columns.affixes import (
+from penstock.data.catalog.columns.column import pack
+from penstock.data.catalog.columns.compact import (
     AFFIX_BYTES,
     Affixed,
     Derived,
+    compact,
     compact_keys,
     compress_affixes,
     derive_keys,
 )
-from penstock.data.catalog.columns.column import pack
-from penstock.data.catalog.columns.compact import compact
 from penstock.data.catalog.columns.table import TableBuilder
 
 PIECES = st.sampled_from([b"", b"a", b"ab", b"abc", "é".encode(), b"\xff", b"/", b"0" * 300])
@@ -66,7 +66,7 @@ def test_strings_come_back_whole_in_parts_and_after_travelling(values, part):
 def test_keys_of_many_blocks_are_cut_at_the_same_places(monkeypatch):
     values = [b"train/%04d/%07d.%s" % (each // 100, each, b"jpg" if each % 333 else b"JPEG") for each in range(2000)]
     strings = compress_affixes(*flat(values))
-    monkeypatch.setattr("penstock.data.catalog.columns.affixes._ROWS", 64)
+    monkeypatch.setattr("penstock.data.catalog.columns.compact._ROWS", 64)
     pieced = compress_affixes(*flat(values))
     assert {name: each.values.tolist() for name, each in strings.parts.items()} == {
         name: each.values.tolist() for name, each in pieced.parts.items()

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.catalog.columns.affixes import LEAST_BYTES, Affixed, Derived, Keys, compact_keys
 from penstock.data.catalog.columns.column import (
     DTYPES,
     Column,
@@ -27,14 +26,19 @@ from penstock.data.catalog.columns.column import (
     taken,
 )
 from penstock.data.catalog.columns.compact import (
+    LEAST_BYTES,
     SUMS,
+    Affixed,
     Compact,
+    Derived,
     Digests,
     ETags,
     Even,
+    Keys,
     Stepped,
     compact,
     compact_etags,
+    compact_keys,
     concatenate_strings,
     plus,
     take,

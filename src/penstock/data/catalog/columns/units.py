@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.columns.affixes import Keys
     from penstock.data.catalog.columns.column import Rows
-    from penstock.data.catalog.columns.compact import ETags
+    from penstock.data.catalog.columns.compact import ETags, Keys
     from penstock.data.shards.format import Units
 
 # Between two ranges of a unit, fetched and thrown away: a request of their own costs more.

@@ -29,7 +29,7 @@ from penstock.stores.urls import LOCAL_ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
-    from penstock.data.catalog.columns.affixes import Keys
+    from penstock.data.catalog.columns.compact import Keys
     from penstock.data.catalog.columns.table import Table
     from penstock.data.catalog.discovery.journal import Beyond, Journal
     from penstock.engine.listing.select import Leftovers

@@ -48,8 +48,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.discovery.journal import ShardJournal
     from penstock.data.catalog.labels import Rule
     from penstock.data.shards.format import Ask, ShardFormat
-    from penstock.data.shards.mds import ColumnFormat, MdsFormat
-    from penstock.data.shards.mds_index import Stated
+    from penstock.data.shards.mds import ColumnFormat, MdsFormat, Stated
     from penstock.data.shards.side import Listed
     from penstock.data.shards.tar import TarFormat
     from penstock.engine.contracts.fetching import ReadOperation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.data.shards.litdata import described_chunks
-from penstock.data.shards.mds_index import stated_shards
+from penstock.data.shards.mds import stated_shards
 from penstock.errors import Damaged, NotFound, PenstockError, Unusable
 from penstock.values import Span
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.data.shards.litdata import NamedChunk
-    from penstock.data.shards.mds import ColumnFormat
-    from penstock.data.shards.mds_index import Stated
+    from penstock.data.shards.mds import ColumnFormat, Stated
     from penstock.source import Source
 
 T = TypeVar("T")
