@@ -13,13 +13,14 @@ os.environ |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "A
 
 def _penstock(endpoint, workers):
     import penstock as ps
+    from penstock.data.catalog.catalog import make_catalog
     from penstock.data.catalog.discovery.scan import ScanOptions, listed
     from penstock.source import open_source
 
     store = ps.S3Options(endpoint=endpoint, region="us-east-1", access_key="key", secret_key="secret")
     source, prefix = open_source("s3://bucket/flat/", store)
     source.page(prefix, start_after="flat/9")  # opens the engine: connections and credentials are not the listing's
-    return lambda: len(ps.Catalog(source.root, *listed(source, prefix, ScanOptions(**workers))))
+    return lambda: len(make_catalog(source.root, *listed(source, prefix, ScanOptions(**workers))))
 
 
 def _s3torchconnector(endpoint):

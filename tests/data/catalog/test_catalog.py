@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.errors import Unusable
 from penstock.values import Span
 from tests.children import PEAK_KIB
 
@@ -31,6 +32,11 @@ def _travelled(thing):
 @pytest.fixture
 def pets():
     return Catalog.build("s3://bucket/", "pets/", PETS)
+
+
+def test_the_class_itself_is_not_called():
+    with pytest.raises(Unusable, match=r"Catalog\.scan, from_shards"):
+        Catalog("s3://bucket/", "", None)
 
 
 class TestSequence:

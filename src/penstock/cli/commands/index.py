@@ -123,6 +123,7 @@ def _refresh_catalog(url: str, to: str, how: dict[str, Any], store: Store) -> "p
 def _open_saved(to: str, store: Store | None) -> "ps.Catalog":
     """Return a saved catalog with the URL where its objects were listed, which ``refresh`` compares."""
     # Imported late: it needs numpy, and the help of all commands does not.
+    from penstock.data.catalog.catalog import make_catalog
     from penstock.data.catalog.saved import load
 
     try:
@@ -131,4 +132,4 @@ def _open_saved(to: str, store: Store | None) -> "ps.Catalog":
     except Damaged as error:
         error.url = parse(to).url
         raise
-    return ps.Catalog(found.root, found.base, found.table)
+    return make_catalog(found.root, found.base, found.table)

@@ -52,13 +52,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from penstock.data.catalog.columns.table import Table
     from penstock.data.catalog.groups import GroupRule
     from penstock.data.catalog.labels import Labels, Rule
+    from penstock.data.catalog.rows import Picked
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
-
-__all__ = ["Catalog", "Entry", "scan_all"]
 
 JoinRule: TypeAlias = "str | Callable[[str], str | None] | Sequence[str]"
 
@@ -72,10 +72,6 @@ class Catalog(Contents):
     ``catalog[indices]``, ``filter`` and ``split`` return catalogs over the same memory: they copy no entry, and
     pickling one pickles the whole table. A key may occur more than once.
 
-    Args:
-        table: The entries in memory, which ``scan``, ``open`` or ``build`` makes.
-        rows: The rows of ``table`` that belong to this catalog; default: all.
-
     Attributes:
         root: URL of the bucket, to which a key is appended to form its URL: ``s3://bucket/``.
         base: The prefix of all keys that is not part of their names; "" when they have no prefix in common.
@@ -88,6 +84,15 @@ class Catalog(Contents):
         [540, 60]
 
     """
+
+    def __init__(self, *_given: object, **_options: object) -> None:
+        """Refuse to be called: a catalog comes from one of the methods that read, list or join.
+
+        Raises:
+            Unusable: Always.
+
+        """
+        raise Unusable("cannot call Catalog: use Catalog.scan, from_shards, from_inventory, open, join or build")
 
     @classmethod
     def scan(  # noqa: PLR0913  the same arguments as from_prefix; see design/0020
@@ -147,12 +152,13 @@ class Catalog(Contents):
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             left = Leftovers(prefix, include)
             how = ScanOptions(include, exclude, progress=totals(count), leftovers=left)
-            catalog = cls(source.root, *listed(source, prefix, how))
+            base, table = listed(source, prefix, how)
+        catalog = make_catalog(source.root, base, table)
         otherwise = "pass allow_empty=True to allow this"
         if not (switch(allow_empty, "allow_empty") or len(catalog)):
             otherwise = f"{left}, or {otherwise}" if len(left) else otherwise
             raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
-        warn_of_splits(source, catalog.base, first_names(catalog._table.keys, catalog.base))
+        warn_of_splits(source, base, first_names(table.keys, base))
         if group is not None:
             catalog = catalog.with_groups(group, fields=fields, missing=missing)
             if not (switch(allow_empty, "allow_empty") or len(catalog)):
@@ -203,7 +209,7 @@ class Catalog(Contents):
         place, wanted = parse(url), (globs(include), globs(exclude))
         with tally(f"reading the inventory of {place.root}", shown=progress) as count:
             table = inventoried(manifest, place, wanted, totals(count), store)
-        return cls(place.root, place.key[: place.key.rfind("/") + 1], table)
+        return make_catalog(place.root, place.key[: place.key.rfind("/") + 1], table)
 
     @classmethod
     def from_shards(  # noqa: PLR0913  the same arguments as the datasets' from_shards; see design/0020
@@ -274,7 +280,7 @@ class Catalog(Contents):
         arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
         shards = find_shards(urls, format, arguments, store).sided(index, store, labels=labels is not None)
         table = read_shard_indexes(shards, labels, progress=progress, allow_empty=allow_empty)
-        return cls(shards.source.root, shards.base, table)
+        return make_catalog(shards.source.root, shards.base, table)
 
     @classmethod
     def open(
@@ -321,7 +327,7 @@ class Catalog(Contents):
         except Damaged as error:
             error.url = place.url
             raise
-        catalog = cls(found.root, found.base, found.table)
+        catalog = make_catalog(found.root, found.base, found.table)
         catalog.__dict__["digest"] = found.digest
         return catalog
 
@@ -375,7 +381,7 @@ class Catalog(Contents):
             added = added_shards(source, prefix, form, keys[-1] if keys else b"")
             if not added.found:
                 return self
-            return self + Catalog(
+            return self + make_catalog(
                 self.root, added.base, read_shard_indexes(added, labels, progress=progress, allow_empty=True)
             )
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
@@ -385,7 +391,7 @@ class Catalog(Contents):
                 include, exclude, progress=totals(count), known=known, leftovers=Leftovers(prefix, include)
             )
             found = listed(source, prefix, how)
-        new = Catalog(source.root, *found)
+        new = make_catalog(source.root, *found)
         return self + (new if labels is None else new.with_labels(labels)) if len(new) else self
 
     def save(self, url: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
@@ -438,7 +444,7 @@ class Catalog(Contents):
             b'PNG'
 
         """
-        return cls(root, *build_table(base, entries))
+        return make_catalog(root, *build_table(base, entries))
 
     @overload
     def __getitem__(self, index: int) -> Entry: ...
@@ -453,7 +459,7 @@ class Catalog(Contents):
 
         """
         if isinstance(index, slice):
-            return Catalog(self.root, self.base, self._table, self._rows[index])
+            return self._showing(self._table, self._rows[index])
         if hasattr(index, "__index__") and not isinstance(index, (bool, np.ndarray)) and not getattr(index, "ndim", 0):
             return entry_of(self._table, row_at(self._rows, index))
         return self._picked(positions(index, len(self)))
@@ -526,7 +532,7 @@ class Catalog(Contents):
             FieldObjects(other.root, other.base, other._table),
         )
         base = common_folder(self.base, other.base)
-        return Catalog(self.root, base, *unite_tables(first, self._indices, second, other._indices))
+        return make_catalog(self.root, base, *unite_tables(first, self._indices, second, other._indices))
 
     def with_groups(
         self, group: GroupRule, *, fields: Sequence[str] | None = None, missing: Missing = "error"
@@ -562,7 +568,7 @@ class Catalog(Contents):
         if self.fields:
             raise Unusable("the samples of this catalog consist of several objects already")
         found = NamedObjects(self.root, self.base, self._table, self._indices)
-        return Catalog(self.root, self.base, group_objects(found, group, wanted, missing))
+        return self._showing(group_objects(found, group, wanted, missing))
 
     @classmethod
     def join(
@@ -610,7 +616,7 @@ class Catalog(Contents):
             for field, each in catalogs.items()
         }
         lead = next(iter(catalogs.values()))
-        return cls(lead.root, lead.base, join_catalogs(found, on, missing))
+        return make_catalog(lead.root, lead.base, join_catalogs(found, on, missing))
 
     def with_labels(self, labels: Labels, *, classes: Sequence[str] | None = None) -> Catalog:
         r"""Return this catalog with class numbers as labels, and with ``classes``; makes no request.
@@ -628,7 +634,7 @@ class Catalog(Contents):
         """
         table = self._table.take(self._indices)
         blocks = names(table, range(table.rows), len(encode(self.base)))
-        return Catalog(self.root, self.base, table.having(classes=classify_rows(labels, blocks, table.rows, classes)))
+        return self._showing(table.having(classes=classify_rows(labels, blocks, table.rows, classes)))
 
     def with_columns(self, **columns: Sequence[Any] | ArrayLike) -> Catalog:
         """Return this catalog with the given columns.
@@ -645,10 +651,20 @@ class Catalog(Contents):
         """
         made = {name: check_column(name, values, len(self)) for name, values in columns.items()}
         table = self._table.take(self._indices)
-        return Catalog(self.root, self.base, table.having(columns=table.columns | made))
+        return self._showing(table.having(columns=table.columns | made))
+
+    def _showing(self, table: Table, rows: range | Picked | None = None) -> Catalog:
+        return make_catalog(self.root, self.base, table, rows)
 
     def _picked(self, chosen: NDArray[np.int64]) -> Catalog:
-        return Catalog(self.root, self.base, self._table, pick_rows(self._indices, chosen))
+        return self._showing(self._table, pick_rows(self._indices, chosen))
+
+
+def make_catalog(root: str, base: str, table: Table, rows: range | Picked | None = None) -> Catalog:
+    """Return the catalog of ``rows`` (default all) of a table whose keys all begin with ``base``."""
+    made = Catalog.__new__(Catalog)
+    Contents.__init__(made, root, base, table, rows)
+    return made
 
 
 def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable[str] = ()) -> Catalog:
@@ -657,4 +673,4 @@ def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable
     The catalog may be empty.
     """
     source, prefix = open_source(url, store)
-    return Catalog(source.root, *listed(source, prefix, ScanOptions(exclude=exclude)))
+    return make_catalog(source.root, *listed(source, prefix, ScanOptions(exclude=exclude)))

@@ -12,7 +12,7 @@ from dataclasses import fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.data.catalog.catalog import Catalog, Entry, make_catalog
 from penstock.data.catalog.discovery.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.catalog.groups import check_grouping, named_groups
 from penstock.data.catalog.labels import check_rule
@@ -194,7 +194,7 @@ def read_manifest_catalog(  # noqa: PLR0913  what from_manifest passes on; see d
     wanted = tuple(fields or ()) or (() if parser is not None else manifest_fields(data, name))
     if wanted:
         found = read_groups(data, name, below, wanted, missing)
-        catalog = Catalog(below.root, *named_groups(found, wanted, place))
+        catalog = make_catalog(below.root, *named_groups(found, wanted, place))
     elif missing != "error":
         raise Unusable(f"missing={missing!r} is for a manifest that names several objects in a row")
     else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import Catalog, make_catalog
 from penstock.data.catalog.discovery.journal import journal, shard_journal
 from penstock.data.catalog.discovery.scan import ScanOptions, absent, listed
 from penstock.data.catalog.discovery.shards import find_shards, read_shard_indexes
@@ -134,7 +134,7 @@ def _objects(
             left = Leftovers(prefix, include)
             what = ScanOptions(include, exclude, progress=totals(count), known=kept, leftovers=left)
             found = listed(source, prefix, what)
-        catalog = Catalog(source.root, *found)
+        catalog = make_catalog(source.root, *found)
         if not len(catalog):
             kept.remove()
             instead = str(left) if len(left) else ""
@@ -158,7 +158,7 @@ def _samples(
     about |= {"side": shards.side}
     with shard_journal(target.partial, about, restart=target.restart) as kept:
         table = read_shard_indexes(shards, labels, progress=target.progress, journal=kept)
-        yield Catalog(shards.source.root, shards.base, table), kept
+        yield make_catalog(shards.source.root, shards.base, table), kept
 
 
 def _identity(source: Source) -> str:

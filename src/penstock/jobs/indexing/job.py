@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack, cast, overload
 
 import numpy as np
 
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import Catalog, make_catalog
 from penstock.data.catalog.discovery.journal import WALKED, ShardJournal, Walked
 from penstock.data.catalog.discovery.shards import KeptWalks, Shard, Shards, find_shards, index_shards, walked
 from penstock.data.catalog.discovery.stated import INDEX, named_files, read_stated
@@ -158,7 +158,7 @@ def _in_parts(operation: _IndexOperation, job: str | os.PathLike[str], how: JobO
     if not work.records.finished():
         return None
     found = read_result(operation.catalog)
-    return Catalog(found.root, found.base, found.table)
+    return make_catalog(found.root, found.base, found.table)
 
 
 def _operation(
@@ -273,7 +273,7 @@ class _IndexOperation(Operation):
         labels = json.loads(self.how).get("labels")
         table = index_shards(shards, labels, KeptWalks(ignore_progress, known))
         shards.check_some(table)
-        Catalog(shards.source.root, shards.base, table).save(self.to, store=self.store_of_catalog)
+        make_catalog(shards.source.root, shards.base, table).save(self.to, store=self.store_of_catalog)
 
     def _shards(self, pieces: list[dict[str, Any]]) -> Shards:
         first = pieces[0]

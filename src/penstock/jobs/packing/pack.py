@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import numpy as np
 
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import Catalog, make_catalog
 from penstock.data.catalog.discovery.shards import Shard, Shards, table_of_extents, walked
 from penstock.data.catalog.discovery.stated import INDEX
 from penstock.data.parquet import libraries
@@ -561,7 +561,7 @@ class Packing:
                 for _, each in records
             ]
         table = table_of_extents(shards, found, self._labels())
-        catalog = self._labelled(Catalog(there.source.root, there.base, table))
+        catalog = self._labelled(make_catalog(there.source.root, there.base, table))
         there.delete(old)
         manifest = {
             "penstock pack": _VERSION,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.data.catalog import saved
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import make_catalog
 from penstock.data.catalog.columns.column import pack
 from penstock.data.catalog.columns.compact import (
     AFFIX_BYTES,
@@ -175,7 +175,7 @@ def pairs(count, stem, ends=(b".jpg", b".json")):
     keys = [each + end for each in map(stem, range(count)) for end in ends]
     etags = [f"{draw.getrandbits(128):032x}" for _ in keys]
     builder.add_all(keys, [draw.randrange(100, 300_000) for _ in keys], etags)
-    return Catalog("s3://bucket/", "", builder.freeze()).with_groups("stem")
+    return make_catalog("s3://bucket/", "", builder.freeze()).with_groups("stem")
 
 
 def held_bytes(catalog):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import Catalog, make_catalog
 from penstock.data.catalog.columns.column import Strings
 from penstock.data.catalog.columns.table import Table, ranges_of
 from penstock.data.catalog.columns.units import UnitTable, units_of
@@ -53,7 +53,7 @@ def catalog_of(shards):
         strings([b""] * len(numbers)),
         ranges_of(objects, numbers),
     )
-    return Catalog(ROOT, "shards/", table.having(format=ParquetFormat(), units=units_of(units, offsets)))
+    return make_catalog(ROOT, "shards/", table.having(format=ParquetFormat(), units=units_of(units, offsets)))
 
 
 def ranges(catalog):
@@ -79,7 +79,7 @@ def test_parts_and_sums_of_catalogs_keep_the_units_of_their_entries(shards, data
     chosen = data.draw(st.lists(st.integers(0, count - 1), max_size=9) if count else st.just([]))
     assert ranges(catalog[chosen]) == [expected[at] for at in chosen]
     assert ranges(catalog[::-2]) == expected[::-2]
-    taken = Catalog(ROOT, "shards/", catalog[chosen]._table.take(np.array(chosen, dtype=np.int64)))
+    taken = make_catalog(ROOT, "shards/", catalog[chosen]._table.take(np.array(chosen, dtype=np.int64)))
     assert ranges(taken) == [expected[at] for at in chosen]
     both = taken + catalog_of(shards)
     assert ranges(both) == [expected[at] for at in chosen] + expected

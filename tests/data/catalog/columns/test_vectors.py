@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import make_catalog
 from penstock.data.catalog.columns.table import TableBuilder, described, pad_vectors, vectors_of
 
 
@@ -27,7 +27,7 @@ def _catalog(count, name):
     growing = TableBuilder()
     for number in range(count):
         growing.add(f"{name}{number:07}{'x' * (number % 3)}".encode(), number, f"{number:032x}", number)
-    return Catalog("s3://bucket/", "", growing.freeze())
+    return make_catalog("s3://bucket/", "", growing.freeze())
 
 
 def _pieces():

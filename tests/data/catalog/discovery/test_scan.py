@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.catalog import make_catalog
 from penstock.data.catalog.discovery import scan as scanning
 from penstock.engine.contracts.driver import Abilities
 from penstock.errors import ConfigError, Damaged, Throttled
@@ -25,7 +25,7 @@ _spread = st.sets(st.text("09amz🐶", min_size=1, max_size=12), min_size=1, max
 
 
 def scan(source, prefix, **options):
-    return Catalog(source.root, *scanning.listed(source, prefix, scanning.ScanOptions(**options)))
+    return make_catalog(source.root, *scanning.listed(source, prefix, scanning.ScanOptions(**options)))
 
 
 def _found(catalog):
