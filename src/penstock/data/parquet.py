@@ -26,28 +26,16 @@ _MOST_NESTED = 8  # nested structures of Thrift; a page's header has three
 
 
 class Coded(NamedTuple):
-    """A column of texts or bytes that holds each distinct value once.
-
-    Attributes:
-        codes: Index of each row's value, int32; -1 for a row without a value.
-        values: The distinct values.
-
-    """
+    """A column of texts or bytes: the distinct values, and the index of each row's, -1 for a row without one."""
 
     codes: NDArray[np.int32]
     values: list[Any]
 
 
 class ColumnPage(NamedTuple):
-    """Page of a column.
+    """Page of a column: bytes once unpacked, values, place behind its header, and fields of ``PageHeader`` by number.
 
-    Attributes:
-        unpacked: Bytes that it unpacks to.
-        values: Number of its values.
-        start: First byte after its header.
-        stop: The byte after its last, which may lie beyond the column.
-        header: Fields of ``PageHeader``, by number.
-
+    ``stop`` may lie beyond the column.
     """
 
     unpacked: int
@@ -58,17 +46,10 @@ class ColumnPage(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Column of a row group in a file.
+    """Column of a row group in a file; ``unpacked`` bytes and number of ``values`` are those that the footer declares.
 
-    Attributes:
-        path: Name of the column in the table, and those below it down to this leaf.
-        start: First byte.
-        stop: The byte after its last.
-        unpacked: Bytes that it unpacks to, as the footer declares them.
-        refused: Reason why it cannot be read; empty for others.
-        codec: Number of its compression; 0: none.
-        values: Number of its values, as the footer declares it.
-
+    ``path`` is the name of the column in the table, and those below it down to this leaf. ``refused`` is the reason why
+    it cannot be read, empty for others; ``codec`` is the number of its compression, 0 for none.
     """
 
     path: tuple[str, ...]

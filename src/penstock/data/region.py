@@ -73,12 +73,7 @@ class Region:
 
 
 class Slot:
-    """A few bytes of shared memory, like a ``Region`` without a separate descriptor: slots of a process share regions.
-
-    Attributes:
-        view: The whole slot, writable.
-
-    """
+    """A few bytes of shared memory, like a ``Region``, but without a separate descriptor: slots share regions."""
 
     __slots__ = ("_region", "_start", "view")
 

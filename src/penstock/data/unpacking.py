@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 
     from penstock.errors import PenstockError
 
-__all__ = [
-    "GZIP",
-    "UNPACKED_VARIABLE",
-    "ZSTD",
-    "UnpackedFile",
-    "check_unpacked",
-    "inflate_file",
-    "most_unpacked",
-    "streams",
-]
-
 UNPACKED_VARIABLE = "PENSTOCK_UNPACKED_SIZE"
 _MOST_BYTES = 2 << 30
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"

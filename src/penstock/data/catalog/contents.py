@@ -41,13 +41,7 @@ def _derivation(first: FieldObjects, part: FieldObjects) -> Callable[[str], str]
 
 
 class Contents:
-    """Rows of a table in a fixed order, as a catalog shows them: no method here makes a request.
-
-    Attributes:
-        root: URL of the bucket, to which a key is appended to form its URL: ``s3://bucket/``.
-        base: The prefix of all keys that is not part of their names; "" when they have no prefix in common.
-
-    """
+    """Rows of a table in a fixed order, as a catalog shows them: no method here makes a request."""
 
     def __init__(self, root: str, base: str, table: Table, rows: range | Picked | None = None) -> None:
         self.root = root

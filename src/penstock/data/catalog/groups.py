@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import Numbers, decode, encode, list_rows, narrowest, pack, taken
+from penstock.data.catalog.columns.column import Numbers, decode, encode, list_rows, pack_narrow, taken
 from penstock.data.catalog.columns.compact import Derived, compact_keys, derive_keys
 from penstock.data.catalog.columns.table import TableBuilder, gather_regions
 from penstock.data.catalog.labels import names, quote_some
@@ -88,7 +88,7 @@ class FieldObjects(NamedTuple):
         if self.places is not None or other.places is not None:
             first, second = (each.rows(range(count)) for each, count in zip((self, other), samples, strict=True))
             moved = np.where(second < 0, -1, second + self.table.rows)
-            places = _numbers(np.concatenate((first, moved)))
+            places = pack_narrow(np.concatenate((first, moved)))
         return FieldObjects(
             self.root, common_folder(self.base, other.base), gather_regions(self.table.plus(other.table)), places
         )
@@ -97,12 +97,8 @@ class FieldObjects(NamedTuple):
 def _part(part: FieldObjects, rows: NDArray[np.int64]) -> FieldObjects:
     """Return the part of samples whose rows in ``part.table`` are given, -1 where they lack the field."""
     there = rows >= 0
-    places = None if there.all() else _numbers(np.where(there, np.cumsum(there) - 1, -1))
+    places = None if there.all() else pack_narrow(np.where(there, np.cumsum(there) - 1, -1))
     return part._replace(table=gather_regions(part.table.take(rows[there])), places=places)
-
-
-def _numbers(values: NDArray[np.int64]) -> Numbers:
-    return pack([narrowest(values)])[0]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,36 +119,46 @@ class FieldGroup:
     rule: GroupRule
     parts: Mapping[str, FieldObjects]
 
+    def _changed(self, change: Callable[[FieldObjects], FieldObjects]) -> FieldGroup:
+        return replace(self, parts={field: change(part) for field, part in self.parts.items()})
+
     def beside(self, keys: Keys) -> FieldGroup:
         """Return this group with the keys of its parts derived from those of its samples, where both begin alike."""
-        parts = dict(self.parts)
-        for field, part in self.parts.items():
-            if self.lead and part.places is None and not isinstance(part.table.keys, Derived):
-                found = derive_keys(keys, part.table.keys)
-                if found is not None:
-                    parts[field] = part._replace(table=gather_regions(part.table.having(keys=found), anew=True))
-        return replace(self, parts=parts)
+
+        def derived(part: FieldObjects) -> FieldObjects:
+            if not self.lead or part.places is not None or isinstance(part.table.keys, Derived):
+                return part
+            found = derive_keys(keys, part.table.keys)
+            return (
+                part if found is None else part._replace(table=gather_regions(part.table.having(keys=found), anew=True))
+            )
+
+        return self._changed(derived)
 
     def settled(self, keys: Keys) -> FieldGroup:
         """Return this group, of samples with these keys, without keys that are derived from others."""
-        parts = dict(self.parts)
-        for field, part in self.parts.items():
+
+        def copied(part: FieldObjects) -> FieldObjects:
             mine = part.table.keys
-            if isinstance(mine, Derived) and mine.origin is not keys:
-                parts[field] = part._replace(table=part.table.having(keys=compact_keys(*mine.joined(range(len(mine))))))
-        return replace(self, parts=parts)
+            if not isinstance(mine, Derived) or mine.origin is keys:
+                return part
+            return part._replace(table=part.table.having(keys=compact_keys(*mine.joined(range(len(mine))))))
+
+        return self._changed(copied)
 
     def moved(self, before: Keys, after: Keys) -> FieldGroup:
         """Return this group with keys that were derived from ``before`` derived from ``after``, which are equal."""
-        parts = dict(self.parts)
-        for field, part in self.parts.items():
+
+        def rooted(part: FieldObjects) -> FieldObjects:
             keys = part.table.keys
-            if isinstance(keys, Derived) and keys.origin is before and not isinstance(after, Derived):
-                parts[field] = part._replace(table=part.table.having(keys=keys.of(after)))
-        return replace(self, parts=parts)
+            if not isinstance(keys, Derived) or keys.origin is not before or isinstance(after, Derived):
+                return part
+            return part._replace(table=part.table.having(keys=keys.of(after)))
+
+        return self._changed(rooted)
 
     def take(self, samples: Rows) -> FieldGroup:
-        return replace(self, parts={field: part.take(samples) for field, part in self.parts.items()})
+        return self._changed(lambda part: part.take(samples))
 
     def spread(self, root: str, base: str, table: Table) -> FieldGroup:
         """Return this group without a lead: ``table``, whose rows lie below ``base``, is a part, too."""
@@ -288,15 +294,7 @@ def _stem(name: str) -> str | None:
 
 
 class NamedObjects(NamedTuple):
-    """Objects whose names below a base are known.
-
-    Attributes:
-        root: URL of their bucket.
-        base: The prefix of their keys that is not part of their names.
-        table: A table that contains them.
-        rows: Their rows.
-
-    """
+    """Rows of a table whose keys begin with ``base`` in the bucket ``root``."""
 
     root: str
     base: str
@@ -503,7 +501,7 @@ def named_groups(
         if field != lead:
             given = np.frombuffer(places[field], np.int64)
             parts[field] = FieldObjects(
-                root, base, tables[field].freeze(), _numbers(given) if (given < 0).any() else None
+                root, base, tables[field].freeze(), pack_narrow(given) if (given < 0).any() else None
             )
     made = first.freeze()
     return base, made.having(group=FieldGroup(tuple(fields), lead, "", parts).beside(made.keys))

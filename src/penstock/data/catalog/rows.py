@@ -31,12 +31,7 @@ _new = tuple.__new__
 
 
 class Picked(Sequence[int]):
-    """Row numbers in any order, in memory that workers map: 4 bytes each (8 beyond 2³¹ rows).
-
-    Attributes:
-        values: All row numbers, read-only.
-
-    """
+    """Row numbers in any order, in memory that workers map: 4 bytes each (8 beyond 2³¹ rows); ``values`` has all."""
 
     __slots__ = ("_numbers", "_part", "_view", "values")
 

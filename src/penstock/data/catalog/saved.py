@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.columns.column import Numbers, Rows, Strings
     from penstock.data.catalog.columns.compact import Keys
-    from penstock.data.catalog.columns.table import Table, Vector
+    from penstock.data.catalog.columns.table import Parts, Table, Vector
     from penstock.data.catalog.rows import Entry
     from penstock.stores.urls import Location
 
@@ -162,13 +162,12 @@ def load(file: Readable) -> Saved:
         if not is_root(root):
             raise ValueError(f"root must be a bucket, got {root[:200]!r}")
         region = _region(file, start, size, header["sha256"])
-        table = table_of(parts_of(region, vectors), _count(header["objects"]), _count(header["keys"]))
+        table = _table(header, parts_of(region, vectors))
         if "group" in header:
+            if table.units is not None:
+                raise ValueError("units of samples that are made of several objects")
             table = table.having(group=_group(header["group"], region, members, table.keys))
         table.check()
-        if (form := header.get("format of shards")) is not None:
-            table = table.having(format=format_of(form))
-        _check_units(table)
         if digest_of(table, range(table.rows), encode(base)) != digest:
             raise ValueError("catalog digest does not match its contents")
     except (KeyError, TypeError, ValueError, Unusable) as error:
@@ -187,10 +186,7 @@ def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], 
             raise ValueError(f"root must be a bucket, got {root[:200]!r}")
         found = parts_of(region, vectors)
         placed = found.pop(("place", ""), None)
-        table = table_of(found, _count(each["objects"]), _count(each["keys"]), keys)
-        if (form := each.get("format of shards")) is not None:
-            table = table.having(format=format_of(form))
-        _check_units(table)
+        table = _table(each, found, keys)
         if table.units is not None:
             raise ValueError("a field of samples in units")
         parts[field] = FieldObjects(root, base, table, None if placed is None else placed["numbers"])
@@ -199,11 +195,13 @@ def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], 
     )
 
 
-def _check_units(table: Table) -> None:
+def _table(about: dict[str, Any], parts: Parts, origin: Keys | None = None) -> Table:
+    table = table_of(parts, _count(about["objects"]), _count(about["keys"]), origin)
+    if (form := about.get("format of shards")) is not None:
+        table = table.having(format=format_of(form))
     if (table.units is not None) is not (table.format is not None and table.format.in_units):
         raise ValueError("units of samples, and a format of shards that has none, or the reverse")
-    if table.units is not None and table.group is not None:
-        raise ValueError("units of samples that are made of several objects")
+    return table
 
 
 def is_catalog(head: bytes) -> bool:

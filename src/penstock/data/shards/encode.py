@@ -41,11 +41,7 @@ def check_member(name: str) -> None:
 class ArchiveEncoder(ABC):
     """The bytes of one archive that are not its members' own, in order.
 
-    Attributes:
-        name: The format's name.
-        suffix: End of the archive's name.
-        sums: Whether ``header`` needs the CRC-32 of the member.
-
+    ``suffix`` ends the archive's name; ``sums`` tells whether ``header`` needs the CRC-32 of the member.
     """
 
     name: ClassVar[str]

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 
 class Ask(NamedTuple):
-    """A byte range of a shard that a walk needs next.
-
-    Attributes:
-        start: First byte, inclusive.
-        stop: Last byte, exclusive; at most the size of the shard.
-
-    """
+    """A byte range of a shard that a walk needs next, within the size of the shard."""
 
     start: int
     stop: int
@@ -73,13 +67,7 @@ class Extents(NamedTuple):
 
 
 class UnitPiece(NamedTuple):
-    """A byte range of a unit, with its bytes.
-
-    Attributes:
-        start: First byte in the shard.
-        data: The bytes.
-
-    """
+    """A range of a unit: its first byte in the shard, and its bytes."""
 
     start: int
     data: memoryview
@@ -96,13 +84,7 @@ class InflatedUnit(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A sample of several fields.
-
-    Attributes:
-        key: Name of the sample within its shard; empty if the format has no names.
-        values: The value of each field: a memoryview for bytes, or any Python value.
-
-    """
+    """A sample of several fields: its name in the shard, if any, and their values, a memoryview for bytes."""
 
     key: str
     values: dict[str, Any]

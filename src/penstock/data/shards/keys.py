@@ -141,10 +141,6 @@ class Grouping:
     """Groups the members of one shard, in the order of their bytes, into extents of samples.
 
     Members of a sample are neighbours, so that one range holds them all.
-
-    Attributes:
-        format: The format, whose arguments decide.
-
     """
 
     format: ArchiveFormat

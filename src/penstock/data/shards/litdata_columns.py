@@ -167,12 +167,9 @@ _FILE = b"ARROW1\0\0"  # what precedes a stream in an Arrow file
 
 
 class Rows(NamedTuple):
-    """The wanted values of a chunk, as Arrow's arrays.
+    """The wanted values of a chunk as Arrow's arrays by name, None for a name that is missing, of each record batch.
 
-    Attributes:
-        firsts: Number of the first row of each record batch.
-        columns: Arrays by name, of each record batch; None if it lacks the name.
-
+    ``firsts`` are the numbers of their first rows.
     """
 
     firsts: list[int]

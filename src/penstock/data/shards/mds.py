@@ -57,12 +57,7 @@ _STALE = "index.json does not fit the shard, which {}: write the index again, or
 
 @dataclass(frozen=True, slots=True)
 class ColumnFormat(FieldsFormat):
-    """A format whose samples are the values of columns: their sizes, and then their bytes.
-
-    Attributes:
-        columns: The columns of all samples.
-
-    """
+    """A format whose samples are the values of columns: their sizes, and then their bytes."""
 
     columns: tuple[MDSColumn, ...] = ()
 
@@ -255,15 +250,7 @@ class StatedFile(NamedTuple):
 
 
 class Stated(NamedTuple):
-    """A shard as index.json describes it.
-
-    Attributes:
-        raw: The file that is not compressed, which may not be there.
-        packed: The compressed file; None if shards are not compressed.
-        samples: Number of samples.
-        columns: Columns of the samples.
-
-    """
+    """A shard in index.json: ``packed`` is None if it is not compressed; if it is, ``raw`` may be absent."""
 
     raw: StatedFile
     packed: StatedFile | None

@@ -58,14 +58,7 @@ _MODES = {
 
 
 class MDSColumn(NamedTuple):
-    """A column of the samples of a shard.
-
-    Attributes:
-        name: Its name.
-        encoding: Name of its encoding, with its arguments: ``"ndarray:float32:3,4"``.
-        size: Bytes of each value; None if they differ.
-
-    """
+    """A column: its encoding has arguments, ``"ndarray:float32:3,4"``; its size is None if those of values differ."""
 
     name: str
     encoding: str

@@ -286,13 +286,8 @@ class _Leaf(NamedTuple):
 class _Footer(NamedTuple):
     """A footer, parsed.
 
-    Attributes:
-        meta: pyarrow's.
-        groups: The row groups.
-        firsts: The number of the row group that begins with a row; only those with rows.
-        leaves: Columns of bytes or images that are not lists, by name.
-        extensions: Extension types by column.
-
+    ``firsts`` has the number of the row group that begins with a row, ``leaves`` the columns of bytes or images that
+    are not lists, by name.
     """
 
     meta: Any

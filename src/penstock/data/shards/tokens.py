@@ -172,9 +172,7 @@ def _llmc(head: bytes, size: int) -> tuple[int, str]:
 class MegatronIndex(_Tokens):
     """Index files of Megatron: their samples are units of the ``.bin`` beside them, the schema is the tokens' type.
 
-    Attributes:
-        units: ``"tokens"``: all tokens are a single unit; ``"sequences"``; or ``"documents"``, consecutive sequences.
-
+    All ``"tokens"`` are a single unit; ``"documents"`` are consecutive ``"sequences"``.
     """
 
     name: ClassVar[str] = "megatron"

@@ -138,13 +138,8 @@ class ZipFormat(ArchiveFormat):
 class _DirectoryPlace(NamedTuple):
     """Where the directory is, and what the end of the file says of it.
 
-    Attributes:
-        start: First byte of the directory.
-        stop: Last byte, exclusive.
-        shift: Bytes before the zip file, such as a program that unpacks it.
-        members: Number of members.
-        exact: Whether the number is not modulo 65,536.
-
+    ``shift`` bytes are before the zip file, such as a program that unpacks it. The number of members is modulo 65,536
+    unless it is ``exact``.
     """
 
     start: int
@@ -175,17 +170,8 @@ class _Members(NamedTuple):
 class _Local(NamedTuple):
     """A member by its local header, or by its data descriptor.
 
-    Attributes:
-        name: Full name.
-        flags: General purpose flags.
-        method: Compression.
-        start: First byte of what the member holds.
-        end: Last byte of this, exclusive.
-        stop: First byte behind the member.
-        crc: CRC-32 of the bytes.
-        length: Number of bytes, decompressed.
-        wide: Whether the header has zip64's sizes.
-
+    ``start`` and ``end`` are those of its bytes in the file, ``stop`` is the first byte behind the member, ``length``
+    is that of the decompressed bytes, and ``wide`` tells whether the header has zip64's sizes.
     """
 
     name: str
@@ -202,10 +188,7 @@ class _Local(NamedTuple):
 class _Stated(NamedTuple):
     """A data descriptor: the end of what the member holds, that of the member, and the sums.
 
-    Attributes:
-        bare: Whether it lacks the signature.
-        wide: Whether its sizes have eight bytes.
-
+    ``bare`` lacks the signature; sizes that are ``wide`` have eight bytes.
     """
 
     bare: bool

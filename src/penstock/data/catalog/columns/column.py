@@ -73,13 +73,7 @@ class Categorical:
 
 
 class Column:
-    """A column over all rows of a table: numbers, or codes of texts if ``texts`` is given.
-
-    Attributes:
-        numbers: The numbers, or the codes.
-        texts: For a column of texts, the offsets and the bytes of its distinct values; else None.
-
-    """
+    """A column over all rows of a table: numbers, or codes of distinct texts, whose offsets and bytes are ``texts``."""
 
     __slots__ = ("_categories", "_strings", "numbers", "texts")
 
@@ -213,12 +207,7 @@ _INTEGERS = tuple(map(np.dtype, ("<i1", "<u1", "<i2", "<u2", "<i4", "<u4", "<i8"
 
 
 class Numbers:
-    """A typed vector in shared memory; pickling it pickles its memory (see ``Region``).
-
-    Attributes:
-        view: The values, read-only; ``view[row]`` is a Python number.
-
-    """
+    """A typed vector in shared memory, which pickling it pickles (see ``Region``); ``view[row]`` is a Python number."""
 
     __slots__ = ("_memory", "_place", "view")
 
@@ -268,6 +257,11 @@ def narrowest(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
     least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
     fits = (each for each in _INTEGERS if np.iinfo(each).min <= least and most <= np.iinfo(each).max)
     return values.astype(next(fits), copy=False)
+
+
+def pack_narrow(values: NDArray[np.integer[Any]]) -> Numbers:
+    """Copy int64 values into memory of their own, in the smallest integer type that holds them all."""
+    return pack([narrowest(values)])[0]
 
 
 _BLOCK = 1 << 16  # rows handled at once

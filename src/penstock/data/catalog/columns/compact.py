@@ -90,12 +90,7 @@ class Stepped(Strings):
 
 
 class Even(Strings):
-    """Strings of equal length, which need no offsets; the length may be 0.
-
-    Attributes:
-        parts: The vectors that a file holds: "texts", the strings end to end, if they have any bytes.
-
-    """
+    """Strings of equal length, which may be 0: they need no offsets, and those without bytes no vector of texts."""
 
     __slots__ = ("_count", "_texts", "_width", "parts")
 

@@ -23,6 +23,7 @@ from penstock.data.catalog.columns.column import (
     joined,
     narrowest,
     pack,
+    pack_narrow,
     taken,
 )
 from penstock.data.catalog.columns.compact import (
@@ -108,7 +109,7 @@ class Table:
     ) -> Table:
         """Copy columns of any width into memory that workers map, in as few bytes as they need."""
         named, versioned, labelled = (each.joined(range(len(each))) for each in (keys, etags, labels))
-        return cls(_sizes(sizes), _compact_keys(*named), compact_etags(*versioned), compact(*labelled), ranges)
+        return cls(pack_narrow(sizes), _compact_keys(*named), compact_etags(*versioned), compact(*labelled), ranges)
 
     @property
     def rows(self) -> int:
@@ -167,7 +168,7 @@ class Table:
             ranges = ranges_of(numbers, taken(self.ranges.offsets.values, rows))
         keys = _compact_keys(*self.keys.joined(keyed))
         return Table(
-            _sizes(taken(self.sizes.values, rows)),
+            pack_narrow(taken(self.sizes.values, rows)),
             keys,
             take(self.etags, keyed),
             compact(*self.labels.joined(rows)),
@@ -193,7 +194,7 @@ class Table:
             )
         keys = _compact_keys(*concatenate_strings(self.keys, other.keys))
         return Table(
-            _sizes(np.concatenate([each.sizes.values.astype(np.int64) for each in (self, other)])),
+            pack_narrow(np.concatenate([each.sizes.values.astype(np.int64) for each in (self, other)])),
             keys,
             plus(self.etags, other.etags),
             compact(*concatenate_strings(self.labels, other.labels)),
@@ -213,10 +214,6 @@ class Table:
 def _compact_keys(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Keys:
     """Copy keys, given as ``compact`` takes strings; few keys are looked up faster whole."""
     return compact(ends, data) if len(data) < LEAST_BYTES else compact_keys(ends, data)
-
-
-def _sizes(sizes: NDArray[np.integer[Any]]) -> Numbers:
-    return pack([narrowest(sizes)])[0]
 
 
 def ranges_of(objects: NDArray[np.integer[Any]], offsets: NDArray[np.integer[Any]]) -> Ranges:

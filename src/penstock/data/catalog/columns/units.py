@@ -26,17 +26,7 @@ UNIT_ROLES = ("unit", "unit first", "unit bytes", "unit end", "unit start", "uni
 
 
 class UnitTable(NamedTuple):
-    """Units of samples that are decoded together: see ``penstock.data.shards.format.Units``.
-
-    Attributes:
-        rows: The unit of each row.
-        firsts: Number, within its shard, of the first sample of each unit.
-        decoded: Bytes that each unit takes once decoded.
-        ends: Number of ranges of all units up to and with each one.
-        starts: First byte of each range.
-        stops: The byte after each range.
-
-    """
+    """Units of samples that are decoded together, after the unit of each row: see ``shards.format.Units``."""
 
     rows: Numbers
     firsts: Numbers
@@ -111,14 +101,7 @@ class UnitTable(NamedTuple):
 
 
 class SamplePlace(NamedTuple):
-    """Where a sample lies.
-
-    Attributes:
-        unit: Number of its unit in the table.
-        first: Number of the unit's first sample within the shard.
-        number: Number of the sample within the unit.
-
-    """
+    """Where a sample lies: its unit in the table, the unit's first sample within the shard, its number in the unit."""
 
     unit: int
     first: int
@@ -128,14 +111,8 @@ class SamplePlace(NamedTuple):
 class UnitRows(NamedTuple):
     """Rows of a table whose samples lie in units, in the order in which a catalog shows them.
 
-    Attributes:
-        units: The units of the table.
-        objects: The object of each row.
-        numbers: The number of each row within its object.
-        keys: The keys of the objects.
-        etags: The ETags of the objects.
-        rows: The rows that the catalog shows.
-
+    ``objects`` and ``numbers`` are the object of each row and its number within, ``keys`` and ``etags`` those of the
+    objects, and ``rows`` the rows that the catalog shows.
     """
 
     units: UnitTable

@@ -182,12 +182,7 @@ def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Seq
 
 
 class _Lines:
-    """The lines of a text that may unpack to far more than an inventory would: ``Damaged`` beyond the bound.
-
-    Attributes:
-        chars: Characters read so far.
-
-    """
+    """The lines of a text that may unpack to far more than an inventory would: ``Damaged`` beyond the bound."""
 
     def __init__(self, text: io.TextIOWrapper) -> None:
         self.chars = 0
@@ -213,23 +208,13 @@ def _find_columns(columns: Sequence[str], name: str) -> dict[str, str]:
 
 def _present(found: dict[str, Sequence[object]], *, escaped: bool) -> Records:
     keys, nothing = found["key"], [None] * len(found["key"])
-    rules = (
-        (found.get("latest", nothing), _FALSE),
-        (found.get("marker", nothing), _TRUE),
-    )
-    gone = [bool(each) for each in found.get("deleted", nothing)]
-    there = [
-        not dead and all(cells[at] not in absent for cells, absent in rules) for at, dead in enumerate(gone)
-    ]  # fmt: skip
-    at = [row for row, kept in enumerate(there) if kept]
-    names = [_key(keys[row], escaped=escaped) for row in at]
-    sizes = [_size(each) for each in _take_cells(found.get("size", nothing), at)]
-    versions = ["" if each is None else str(each).strip('"') for each in _take_cells(found.get("version", nothing), at)]
-    return names, sizes, versions, len(keys)
-
-
-def _take_cells(cells: Sequence[object], at: Sequence[int]) -> list[object]:
-    return [cells[row] for row in at]
+    latest, marker, deleted = (found.get(field, nothing) for field in ("latest", "marker", "deleted"))
+    at = [
+        row for row in range(len(keys)) if latest[row] not in _FALSE and marker[row] not in _TRUE and not deleted[row]
+    ]
+    sizes, versions = found.get("size", nothing), found.get("version", nothing)
+    texts = ["" if versions[row] is None else str(versions[row]).strip('"') for row in at]
+    return [_key(keys[row], escaped=escaped) for row in at], [_size(sizes[row]) for row in at], texts, len(keys)
 
 
 def _key(value: object, *, escaped: bool) -> str:
@@ -271,14 +256,7 @@ _GOOGLE_CSV = {
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """A file of an inventory.
-
-    Attributes:
-        name: Key of the file; without a ``/``, the file is beside the manifest.
-        size: Bytes; -1 if the manifest does not give it.
-        md5: MD5 in hexadecimal, lower case; empty if the manifest does not give it.
-
-    """
+    """A file of an inventory: its key, or its name beside the manifest; bytes and MD5 are -1 and "" if not stated."""
 
     name: str
     size: int = -1
@@ -287,17 +265,10 @@ class InventoryFile:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """An inventory of one bucket.
+    """An inventory of one bucket, in files of the format ``form``, ``csv`` or ``parquet``.
 
-    Attributes:
-        bucket: The bucket whose objects are listed.
-        form: Format of the files: ``csv`` or ``parquet``.
-        parts: The files of the inventory.
-        columns: The columns of CSV in order, lower case; () if each file begins with a header.
-        delimiter: Separator between cells of CSV.
-        escaped: Whether keys in CSV are escaped as in URLs.
-        rows: Rows of all files together; -1 if the manifest does not give it.
-
+    ``columns`` are those of CSV in order, lower case; () if each file begins with a header. ``escaped`` tells whether
+    keys in CSV are escaped as in URLs, and ``rows`` is the number of rows in all files, -1 if it is not stated.
     """
 
     bucket: str

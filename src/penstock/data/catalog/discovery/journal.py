@@ -76,12 +76,7 @@ class _LineFile:
 
 
 class Journal(_LineFile):
-    """Stretches of one listing.
-
-    Attributes:
-        known: The stretches that an earlier process wrote, in order and without overlap.
-
-    """
+    """Stretches of one listing; ``known`` are those of an earlier process, in order and without overlap."""
 
     def __init__(self, file: BinaryIO, path: Path, known: list[Stretch]) -> None:
         super().__init__(file, path)
@@ -135,12 +130,7 @@ WALKED = [COUNT, str, [COUNT], [COUNT], _TEXTS, object, (None, [[int]])]
 
 
 class ShardJournal(_LineFile):
-    """Shards that were walked.
-
-    Attributes:
-        known: The last walk of each shard, by key.
-
-    """
+    """Shards that were walked; ``known`` is the last walk of each, by key."""
 
     def __init__(self, file: BinaryIO, path: Path, known: dict[str, Walked]) -> None:
         super().__init__(file, path)

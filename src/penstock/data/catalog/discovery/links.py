@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from penstock.engine.listing.select import Leftovers
 
-__all__ = ["BROKEN", "FOLDER", "check_links", "left_out"]
-
 _LOG = getLogger("penstock")
 BROKEN, FOLDER = "a link to no file", "a link to a directory"
 _SHOWN = 3

@@ -332,20 +332,13 @@ _JSON = (str, int, float, bool, type(None))
 
 def rows(data: bytes, name: str) -> Iterator[tuple[int, Mapping[str, object]]]:
     """Yield the rows with their numbers, from 1."""
-    try:
-        file = open_parquet(data, name)
-        number = 0
-        for batch in _batches(file, name):
-            names = batch.schema.names
-            for values in zip(*map(decode_column, batch.columns), strict=True):
-                row = dict(zip(names, values, strict=True))
-                number += 1
-                _check_plain(row, f"{name}, row {number}")
-                yield number, row
-    except (ManifestError, MissingExtra):
-        raise
-    except Exception as error:
-        raise ManifestError(f"{name}: cannot read the Parquet file ({error})", url=name) from error
+    number = 0
+    for found in columns(data, name, lambda names, _: dict(zip(names, names, strict=True))):
+        for values in zip(*found.values(), strict=True):
+            row = dict(zip(found, values, strict=True))
+            number += 1
+            _check_plain(row, f"{name}, row {number}")
+            yield number, row
 
 
 def columns(

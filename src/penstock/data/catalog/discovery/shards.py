@@ -44,7 +44,6 @@ from penstock.values import PAUSE, Span, as_folder, switch
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.data.catalog.columns.units import UnitTable
     from penstock.data.catalog.discovery.journal import ShardJournal
     from penstock.data.catalog.labels import Rule
     from penstock.data.shards.format import Ask, ShardFormat
@@ -276,7 +275,9 @@ def _singly(
         if any(_WILD.search(key) or "::" in key for key in keys):
             error.message = f"{error.message}: {_SINGLE}"
         raise
-    return Shards(source, _find_common_folder(keys), found, form)
+    # Compare by character, not by path component: keys are not paths.
+    shared = os.path.commonprefix(keys)  # noqa: RUF071
+    return Shards(source, shared[: shared.rfind("/") + 1], found, form)
 
 
 def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> Shards:
@@ -418,12 +419,6 @@ def _find_shards(
     return base, rows, found
 
 
-def _find_common_folder(keys: Sequence[str]) -> str:
-    first, last = min(keys), max(keys)
-    same = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
-    return first[: first.rfind("/", 0, same) + 1]
-
-
 def read_shard_indexes(
     shards: Shards,
     labels: Rule | None,
@@ -511,6 +506,9 @@ def table_of_extents(shards: Shards, found: Sequence[Extents], labels: Sequence[
     objects = np.repeat(np.arange(len(found), dtype=np.int64), counts)
     offsets = np.concatenate([np.zeros(0, np.int64), *(each.offsets for each in found)])
     sizes = np.concatenate([np.zeros(0, np.int64), *(each.sizes for each in found)])
+    units = None
+    if form.in_units:
+        units = units_of([cast("Units", each.units) for each in found], [each.offsets for each in found])
     none = Strings(memoryview(b""), memoryview(np.zeros(len(sizes) + 1, np.uint64)))  # type: ignore[arg-type]
     return Table.of(
         sizes,
@@ -518,11 +516,7 @@ def table_of_extents(shards: Shards, found: Sequence[Extents], labels: Sequence[
         _strings([shard.etag.encode() for shard, _ in held]),
         none if labels is None else _strings(labels),
         ranges_of(objects, offsets),
-    ).having(format=form, units=_units(found) if form.in_units else None)
-
-
-def _units(found: Sequence[Extents]) -> UnitTable:
-    return units_of([cast("Units", each.units) for each in found], [each.offsets for each in found])
+    ).having(format=form, units=units)
 
 
 def _strings(texts: Sequence[bytes]) -> Strings:
