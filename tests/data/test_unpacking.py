@@ -13,7 +13,6 @@ from shutil import which
 from time import process_time
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -21,6 +20,8 @@ from penstock.data.unpacking import UNPACKED_VARIABLE, UnpackedFile, inflate_fil
 from penstock.errors import ConfigError, Damaged, Unsupported
 from tests.conftest import REQUIRE_SERVERS
 from tests.data.shards.archives import tar, zipped
+from tests.data.shards.test_compressed import zstd
+from tests.refusals import refused
 
 LINES = b"".join(b'{"number": %d}\n' % number for number in range(5000))
 SKIPPED = struct.pack("<II", 0x184D2A5F, 3) + b"abc"
@@ -28,13 +29,6 @@ MAGIC, LAST = b"\x28\xb5\x2f\xfd", b"\1\0\0"  # and the block that ends a frame,
 NOTHING = {"gzip": gzip.compress(b""), "zstd": MAGIC + b"\x20\0" + LAST, "wide": MAGIC + b"\0\xa8" + LAST}
 # A block of 128 KiB, one byte repeated.
 ZEROS = struct.pack("<I", (128 << 10) << 3 | 1 << 1)[:3] + b"\0"
-
-
-def zstd(data):
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(data)
-    return sink.getvalue().to_pybytes()
 
 
 def widened(frame):
@@ -91,13 +85,11 @@ def test_frame_of_a_wide_window_that_states_its_size_is_read_in_a_single_step():
 
 def test_frame_of_a_wide_window_and_an_unknown_size_names_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(Unsupported, match="pip install zstandard"):
-        inflate_file(memoryview(MAGIC + b"\0\xa8" + ZEROS * 1100 + LAST))
+    refused(Unsupported, "pip install zstandard", inflate_file, memoryview(MAGIC + b"\0\xa8" + ZEROS * 1100 + LAST))
 
 
 def test_dictionary_of_zstd_is_refused_by_name():
-    with pytest.raises(Unsupported, match="needs a dictionary"):
-        inflate_file(memoryview(MAGIC + b"\x21\7\0" + LAST))
+    refused(Unsupported, "needs a dictionary", inflate_file, memoryview(MAGIC + b"\x21\7\0" + LAST))
 
 
 @pytest.mark.parametrize("kind", [*NOTHING, "bz2", "lzma", "skipped"])
@@ -127,8 +119,7 @@ def test_blocks_of_several_streams_are_bounded_and_whole(make):
 @pytest.mark.parametrize("data", [zstd(LINES), SKIPPED + zstd(LINES), gzip.compress(LINES)])
 def test_files_that_are_cut_off_are_refused(data):
     for stop in (0, 4, 8, 12, len(data) // 2, len(data) - 1):
-        with pytest.raises((Damaged, Unsupported), match=r"cut off|0 bytes|neither"):
-            inflate_file(memoryview(data)[:stop])
+        refused((Damaged, Unsupported), r"cut off|0 bytes|neither", inflate_file, memoryview(data)[:stop])
     with pytest.raises(Damaged):
         inflate_file(memoryview(data + b"garbage"))
 
@@ -181,12 +172,10 @@ def test_bound_is_a_size_of_the_environment(monkeypatch):
         if fits:
             assert len(inflate_file(data)) == 3000
         else:
-            with pytest.raises(Damaged, match=r"a compressed file of .* bytes must take at most"):
-                inflate_file(data)
+            refused(Damaged, r"a compressed file of .* bytes must take at most", inflate_file, data)
     for text in ("many", "0", "-5", "1.5GiB"):
         monkeypatch.setenv(UNPACKED_VARIABLE, text)
-        with pytest.raises(ConfigError, match=f"PENSTOCK_UNPACKED_SIZE must be a size such as 8GiB, got '{text}'"):
-            inflate_file(data)
+        refused(ConfigError, f"PENSTOCK_UNPACKED_SIZE must be a size such as 8GiB, got '{text}'", inflate_file, data)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
@@ -203,5 +192,4 @@ def test_errors_of_damaged_frames_keep_no_memory():
 def test_more_than_an_index_states_is_refused():
     data = memoryview(gzip.compress(bytes(3000)))
     assert len(inflate_file(data, 3000)) == 3000
-    with pytest.raises(Damaged, match="inflate to more than the 2999 that are stated"):
-        inflate_file(data, 2999)
+    refused(Damaged, "inflate to more than the 2999 that are stated", inflate_file, data, 2999)

@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 
+from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.engine.contracts.driver import Abilities
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.fetch.pages import Pager
@@ -17,6 +18,12 @@ from tests.data.catalog.discovery.inventories import inventory  # noqa: F401  a 
 from tests.trees import tree  # noqa: F401  a fixture
 
 _threads = Threads(16)
+PETS = [
+    Entry("pets/cat.jpg", 10, "cat", "e1"),
+    Entry("pets/dog é 🐶.jpg", 0, {"name": ["Rex", None]}, ""),
+    Entry("pets/cat.jpg", 10, 0, "e1"),
+    Entry("pets/unknown", -1, None, "e3"),
+]
 
 
 class Bucket:
@@ -103,3 +110,8 @@ class Bucket:
 def bucket_of():
     """Bucket(keys, page_size=1000, rolls=True, jumps=False, before=None)."""
     return Bucket
+
+
+@pytest.fixture
+def pets():
+    return Catalog.build("s3://bucket/", "pets/", PETS)

@@ -16,27 +16,16 @@ from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.errors import Unusable
 from penstock.values import Span
 from tests.children import PEAK_KIB
-
-PETS = [
-    Entry("pets/cat.jpg", 10, "cat", "e1"),
-    Entry("pets/dog é 🐶.jpg", 0, {"name": ["Rex", None]}, ""),
-    Entry("pets/cat.jpg", 10, 0, "e1"),
-    Entry("pets/unknown", -1, None, "e3"),
-]
+from tests.data.catalog.conftest import PETS
+from tests.refusals import refused
 
 
 def _travelled(thing):
     return pickle.loads(pickle.dumps(thing))
 
 
-@pytest.fixture
-def pets():
-    return Catalog.build("s3://bucket/", "pets/", PETS)
-
-
 def test_the_class_itself_is_not_called():
-    with pytest.raises(Unusable, match=r"Catalog\.scan, from_shards"):
-        Catalog("s3://bucket/", "", None)
+    refused(Unusable, r"Catalog\.scan, from_shards", Catalog, "s3://bucket/", "", None)
 
 
 class TestSequence:

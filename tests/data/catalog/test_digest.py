@@ -1,20 +1,10 @@
 """The digest says which names and sizes there are, in which order; and of ranges, where they begin."""
 
-import pickle
-
 import pytest
 
 from penstock.data.catalog.catalog import Catalog, Entry
-from tests.data.catalog.test_catalog import PETS
-
-
-@pytest.fixture
-def pets():
-    return Catalog.build("s3://bucket/", "pets/", PETS)
-
-
-def _travelled(thing):
-    return pickle.loads(pickle.dumps(thing))
+from tests.data.catalog.conftest import PETS
+from tests.data.catalog.test_catalog import _travelled
 
 
 class TestDigest:

@@ -14,6 +14,7 @@ from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.errors import ManifestError, NotFound, StateMismatch, Unusable
 from tests.amounts import examples
 from tests.data.catalog.test_saved import _parts, _put, _sealed
+from tests.refusals import refused
 
 ROOT = "memory://bucket/"
 
@@ -114,37 +115,30 @@ def test_sample_without_a_field_stays_with_missing_none():
     ],
 )
 def test_misuse_is_refused(names, arguments, match):
-    with pytest.raises(Unusable, match=match):
-        catalog(*names).with_groups(**{"group": "stem"} | arguments)
+    refused(Unusable, match, catalog(*names).with_groups, **{"group": "stem"} | arguments)
 
 
 @pytest.mark.parametrize(("missing", "fields"), [("drop", ("jpg", "jsn")), ("none", ("jgp", "jsn"))])
 def test_scan_without_a_sample_is_refused(tmp_path, missing, fields):
     (tmp_path / "a.jpg").write_bytes(b"x")
     how = {"group": "stem", "fields": fields, "missing": missing}
-    with pytest.raises(NotFound, match=f"'{fields[0]}' and 'jsn', with missing='{missing}'"):
-        Catalog.scan(tmp_path, **how)
+    refused(NotFound, f"'{fields[0]}' and 'jsn', with missing='{missing}'", Catalog.scan, tmp_path, **how)
     assert len(Catalog.scan(tmp_path, allow_empty=True, **how)) == 0
 
 
 def test_scan_refuses_fields_without_a_group():
-    with pytest.raises(Unusable, match="pass group="):
-        Catalog.scan("s3://nowhere/", fields=("jpg", "json"))
+    refused(Unusable, "pass group=", Catalog.scan, "s3://nowhere/", fields=("jpg", "json"))
 
 
 def test_too_many_fields_are_refused():
-    with pytest.raises(Unusable, match="more than 1024 fields"):
-        catalog(*(f"f/{at}" for at in range(1025))).with_groups("folder")
+    refused(Unusable, "more than 1024 fields", catalog(*(f"f/{at}" for at in range(1025))).with_groups, "folder")
 
 
 def test_groups_of_groups_are_refused():
     found = catalog("a.jpg", "a.json").with_groups("stem")
-    with pytest.raises(Unusable, match="consist of several objects already"):
-        found.with_groups("stem")
-    with pytest.raises(Unusable, match="whose samples are single entries"):
-        Catalog.join({"a": found, "b": found})
-    with pytest.raises(Unusable, match="cannot be refreshed"):
-        found.refresh()
+    refused(Unusable, "consist of several objects already", found.with_groups, "stem")
+    refused(Unusable, "whose samples are single entries", Catalog.join, {"a": found, "b": found})
+    refused(Unusable, "cannot be refreshed", found.refresh)
 
 
 _names = st.lists(
@@ -248,8 +242,7 @@ class TestJoin:
 
     def test_missing_entry_is_an_error_dropped_or_none(self):
         catalogs = {"image": self.IMAGES, "mask": self.MASKS.filter(exclude="2.tif")}
-        with pytest.raises(Unusable, match="1 of 3 samples lack a field: '2' has no 'mask', only image"):
-            Catalog.join(catalogs)
+        refused(Unusable, "1 of 3 samples lack a field: '2' has no 'mask', only image", Catalog.join, catalogs)
         assert [key for key, _ in members(Catalog.join(catalogs, missing="drop"))] == ["1", "3"]
         assert members(Catalog.join(catalogs, missing="none"))[1] == ("2", {"image": one("2.png"), "mask": None})
 
@@ -276,8 +269,7 @@ class TestJoin:
         ],
     )
     def test_misuse_is_refused(self, catalogs, arguments, match):
-        with pytest.raises(Unusable, match=match):
-            Catalog.join(catalogs, **arguments)
+        refused(Unusable, match, Catalog.join, catalogs, **arguments)
 
 
 class TestFile:
@@ -290,8 +282,7 @@ class TestFile:
 
     def test_objects_elsewhere_need_a_root_for_each_field(self):
         url, found = self.saved(other="memory://other/")
-        with pytest.raises(ManifestError, match=re.escape("{'image': 'memory://bucket/images/', 'mask': ")):
-            Catalog.open(url)
+        refused(ManifestError, re.escape("{'image': 'memory://bucket/images/', 'mask': "), Catalog.open, url)
         with pytest.raises(ManifestError, match=r"at different places: pass root=\{field: URL\}"):
             Catalog.open(url, root="memory://bucket/images/")
         with pytest.raises(ManifestError, match="a URL for each field: image, mask"):
@@ -305,13 +296,11 @@ class TestFile:
     def test_root_for_each_field_of_a_plain_catalog_is_refused(self):
         url = f"memory://bucket/{uuid.uuid4().hex}"
         catalog("a").save(url)
-        with pytest.raises(ManifestError, match="there are none"):
-            Catalog.open(url, root={"image": "memory://bucket/"})
+        refused(ManifestError, "there are none", Catalog.open, url, root={"image": "memory://bucket/"})
 
     def test_function_cannot_be_saved(self):
         found = catalog("a.jpg").with_groups(lambda name: (name[0], name[2:]))
-        with pytest.raises(Unusable, match="a function has formed"):
-            found.save(f"memory://bucket/{uuid.uuid4().hex}")
+        refused(Unusable, "a function has formed", found.save, f"memory://bucket/{uuid.uuid4().hex}")
 
     LIES = {  # noqa: RUF012  never changed
         "another lead": lambda group: group.update(lead="depth"),
@@ -347,8 +336,7 @@ class TestFile:
         for value in (1, -2):
             wrong = bytearray(body)
             wrong[place["offset"]] = np.int8(value).tobytes()[0]
-            with pytest.raises(ManifestError, match="not there"):
-                Catalog.open(_put(_sealed(header, bytes(wrong))))
+            refused(ManifestError, "not there", Catalog.open, _put(_sealed(header, bytes(wrong))))
 
 
 def test_state_of_other_members_is_refused():
@@ -357,5 +345,4 @@ def test_state_of_other_members_is_refused():
         ps.DataLoader(ps.MapDataset(catalog(*names).with_groups("stem", fields=fields)), 2)
         for fields in (("jpg", "json"), ("jpg", "txt"))
     ]
-    with pytest.raises(StateMismatch, match="catalog differs"):
-        made[1].load_state_dict(made[0].state_dict())
+    refused(StateMismatch, "catalog differs", made[1].load_state_dict, made[0].state_dict())

@@ -12,6 +12,7 @@ from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.errors import Damaged, ManifestError
 from penstock.stores.urls import parse
 from tests.data.catalog.test_saved import _bytes, _parts, _put, _sealed
+from tests.refusals import refused
 
 BUCKET = parse("s3://bucket/")
 GOOD = '{"key": "fine"}\n'
@@ -73,10 +74,9 @@ def test_a_line_is_refused_by_its_number(line):
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_refused(name):
     data, why = FILES[name]
-    with pytest.raises(ManifestError, match=why) as caught:
-        _read(data, name)
-    assert caught.value.url == name
-    assert len(str(caught.value)) < 1000
+    error = refused(ManifestError, why, _read, data, name)
+    assert error.url == name
+    assert len(str(error)) < 1000
 
 
 def test_unusual_but_valid_keys_are_read_unchanged():
@@ -108,15 +108,13 @@ class TestWhereLocalFilesAreNamed:
         with ps.open(f"{root}m.txt", "wb") as file:
             file.write(f"file://{tmp_path}/file\n".encode())
         for base in (None, tmp_path):
-            with pytest.raises(ManifestError, match="line 1"):
-                ps.MapDataset.from_manifest(f"{root}m.txt", base=base)
+            refused(ManifestError, "line 1", ps.MapDataset.from_manifest, f"{root}m.txt", base=base)
         assert ps.MapDataset.from_manifest(f"{root}m.txt", parser=lambda _: ["file"], base=tmp_path)[0].data == b"bytes"
 
 
 @pytest.mark.parametrize("items", [None, 5, [None], [("a",)], [b"a"], [("a", "b", "c")], ["\ud800"], [""], [("", 1)]])
 def test_a_parser_that_gives_something_else(items):
-    with pytest.raises(ManifestError, match=r"m\.psv"):
-        list(read_manifest(b"", "m.psv", BUCKET, lambda _: items))
+    refused(ManifestError, r"m\.psv", list, read_manifest(b"", "m.psv", BUCKET, lambda _: items))
 
 
 class TestCatalogs:
@@ -154,28 +152,24 @@ class TestCatalogs:
     def test_catalog_header_contradicting_its_content_raises_on_open(self, saved, changes, why):
         header, columns = _parts(saved)
         url = _put(_sealed({**header, **changes}, columns))
-        with pytest.raises(ManifestError, match=why) as caught:
-            Catalog.open(url)
-        assert caught.value.url == url
+        error = refused(ManifestError, why, Catalog.open, url)
+        assert error.url == url
 
     @pytest.mark.parametrize("root", ["file:///", "s3://bucket/", "memory://other/"])
     def test_objects_elsewhere_need_root(self, root):
         catalog = Catalog.build(root, "etc/", [Entry("etc/passwd", 5, None, "e")])
         url = _put(_bytes(catalog))
-        with pytest.raises(ManifestError, match=f"pass root='{root}etc/'") as caught:
-            Catalog.open(url)
-        assert caught.value.url == url
-        with pytest.raises(ManifestError, match="root="):
-            ps.MapDataset.from_catalog(url)
+        error = refused(ManifestError, f"pass root='{root}etc/'", Catalog.open, url)
+        assert error.url == url
+        refused(ManifestError, "root=", ps.MapDataset.from_catalog, url)
         for said in (f"{root}etc/", f"{root}etc"):
             assert list(Catalog.open(url, root=said)) == list(catalog), "versions stay where they were listed"
 
     def test_a_local_copy_is_not_left(self, tmp_path):
         for name in ("../x", "a/../../x", ".."):
             url = _put(_bytes(Catalog.build("memory://b/", "p/", [Entry(f"p/{name}", 1)])))
-            with pytest.raises(ManifestError, match="leads out") as caught:
-                Catalog.open(url, root=tmp_path)
-            assert caught.value.url == url
+            error = refused(ManifestError, "leads out", Catalog.open, url, root=tmp_path)
+            assert error.url == url
         assert Catalog.open(url, root="memory://c/")[0].key == ".."
 
     def test_sizes_add_up_beyond_63_bits(self):

@@ -1,9 +1,8 @@
 """A refresh lists only keys after the last one, and refuses a catalog of which it cannot tell what is new."""
 
-import pytest
-
 import penstock as ps
 from penstock.errors import Unusable
+from tests.refusals import refused
 
 
 def test_refresh_finds_keys_that_sort_after_the_last_key(bucket):
@@ -23,16 +22,11 @@ def test_refresh_finds_keys_that_sort_after_the_last_key(bucket):
 
 def test_refresh_refuses_unsupported_catalogs_with_the_reason(tree):
     scanned = ps.Catalog.scan(f"{tree}/")
-    with pytest.raises(Unusable, match="not in order"):
-        scanned[::-1].refresh()
-    with pytest.raises(Unusable, match="labels="):
-        scanned.refresh(labels="folder")
-    with pytest.raises(Unusable, match="labels="):
-        scanned.with_labels("folder").refresh()
-    with pytest.raises(Unusable, match="labels="):
-        scanned.with_columns(a=[1] * 30).refresh()
-    with pytest.raises(Unusable, match="below"):
-        scanned.refresh("memory://other/")
+    refused(Unusable, "not in order", scanned[::-1].refresh)
+    refused(Unusable, "labels=", scanned.refresh, labels="folder")
+    refused(Unusable, "labels=", scanned.with_labels("folder").refresh)
+    refused(Unusable, "labels=", scanned.with_columns(a=[1] * 30).refresh)
+    refused(Unusable, "below", scanned.refresh, "memory://other/")
     assert list(scanned[:0].refresh()) == list(scanned)
     labelled = scanned[:12].with_labels("folder").refresh(labels="folder")
     assert list(labelled) == list(scanned.with_labels("folder"))

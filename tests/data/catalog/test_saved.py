@@ -20,6 +20,7 @@ from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound, Unusable
 from tests.children import python
+from tests.refusals import refused
 
 _START = struct.Struct("<16sQ32s")
 ENTRIES = [
@@ -86,10 +87,9 @@ def _sealed(header, columns):
 
 def _refused(data, why=None, kind=ManifestError):
     url = _put(data)
-    with pytest.raises(kind, match=why) as caught:
-        Catalog.open(url)
-    assert caught.value.url == url
-    return caught.value
+    error = refused(kind, why, Catalog.open, url)
+    assert error.url == url
+    return error
 
 
 class TestRoundTrip:
@@ -443,8 +443,7 @@ def test_a_label_that_is_not_json_is_refused_where_it_is_read():
     opened = Catalog.open(_put(_sealed(header, columns.replace(b'"cat"', b'"cat\x00'))))
     assert opened[1] == ENTRIES[1]
     for read in (lambda: opened.label(0), lambda: opened[:2].filter(labels="cat")):
-        with pytest.raises(ManifestError, match=r"pets/cat\.jpg"):
-            read()
+        refused(ManifestError, r"pets/cat\.jpg", read)
 
 
 class TestPlaces:
@@ -485,9 +484,8 @@ class TestScan:
         assert catalog.digest == ps.Catalog.scan(f"{tmp_path}/", include="a/*.jpg").digest
 
     def test_empty_listing_raises_unless_allow_empty_is_set(self, tmp_path):
-        with pytest.raises(NotFound, match="allow_empty") as caught:
-            ps.Catalog.scan(f"{tmp_path}/none/")
-        assert caught.value.url.endswith("/none/")
+        error = refused(NotFound, "allow_empty", ps.Catalog.scan, f"{tmp_path}/none/")
+        assert error.url.endswith("/none/")
         empty = ps.Catalog.scan(f"{tmp_path}/none/", allow_empty=True)
         empty.save(tmp_path / "empty.catalog")
         assert list(ps.Catalog.open(tmp_path / "empty.catalog")) == []

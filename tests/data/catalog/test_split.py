@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.errors import Unusable
+from tests.refusals import refused
 
 ENTRIES = [Entry(f"train/{number % 10}/{number:04}", number, None, f"e{number}") for number in range(2000)]
 
@@ -90,14 +91,12 @@ def test_labels_of_manifests_divide_too():
     entries = [entry._replace(label={"kind": number % 3}) for number, entry in enumerate(ENTRIES[:300])]
     part = Catalog.build("s3://b/", "train/", entries).split(0.5, by="label")[0]
     assert sorted(entry.label["kind"] for entry in part) == [0] * 50 + [1] * 50 + [2] * 50
-    with pytest.raises(Unusable, match="objects have no label"):
-        Catalog.build("s3://b/", "train/", ENTRIES).split(0.5, by="label")
+    refused(Unusable, "objects have no label", Catalog.build("s3://b/", "train/", ENTRIES).split, 0.5, by="label")
 
 
 def test_a_class_with_fewer_objects_than_parts_is_named():
     few = Catalog.build("s3://b/", "", [Entry(name, 1) for name in ("a/1", "a/2", "b/1")]).with_labels("folder")
-    with pytest.raises(Unusable, match=r"too few objects.*2 parts: 'b' \(1\)"):
-        few.split(0.5, by="label")
+    refused(Unusable, r"too few objects.*2 parts: 'b' \(1\)", few.split, 0.5, by="label")
     kept = few.filter(labels="a")
     assert [len(part) for part in kept.split(0.5, by="label")] == [1, 1]
 
@@ -124,14 +123,10 @@ def test_a_class_with_fewer_objects_than_parts_is_named():
     ],
 )
 def test_invalid_split_parts_are_refused_with_the_reason(catalog, parts, word):
-    with pytest.raises(Unusable, match=word):
-        catalog.split(*parts)
+    refused(Unusable, word, catalog.split, *parts)
 
 
 def test_invalid_split_options_are_refused_with_the_reason(catalog):
-    with pytest.raises(Unusable, match="by must be 'sample' or 'label'"):
-        catalog.split(0.9, by="class")
-    with pytest.raises(Unusable, match="by fractions"):
-        catalog.with_labels("folder").split(1000, by="label")
-    with pytest.raises(Unusable, match="seed must be a whole number"):
-        catalog.split(0.9, seed=0.5)
+    refused(Unusable, "by must be 'sample' or 'label'", catalog.split, 0.9, by="class")
+    refused(Unusable, "by fractions", catalog.with_labels("folder").split, 1000, by="label")
+    refused(Unusable, "seed must be a whole number", catalog.split, 0.9, seed=0.5)

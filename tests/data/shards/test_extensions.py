@@ -14,6 +14,7 @@ from pyarrow import parquet
 import penstock as ps
 from penstock.data.shards.extensions import extension_of, plain_array, plain_type
 from penstock.errors import Damaged, Unsupported, Unusable
+from tests.refusals import refused
 
 X = np.arange(24, dtype="f4").reshape(4, 2, 3)
 LISTS = "datasets.features.features.Array2DExtensionType"
@@ -99,8 +100,7 @@ def test_arrays_of_hugging_face_have_their_shape(tmp_path, shape):
 )
 def test_lists_of_other_shapes_than_stated_are_damage(tmp_path, rows, says):
     table = named(LISTS, pa.array(rows, pa.list_(pa.list_(pa.float32()))), b'[[2, 2], "float32"]')
-    with pytest.raises(Damaged, match=says):
-        read(tmp_path, table)
+    refused(Damaged, says, read, tmp_path, table)
 
 
 def test_scalars_keep_their_meaning(tmp_path):
@@ -124,16 +124,14 @@ def test_scalars_keep_their_meaning(tmp_path):
     ],
 )
 def test_type_of_unknown_meaning_is_refused_unless_the_column_is_named(tmp_path, table):
-    with pytest.raises(Unsupported, match=r"of the extension type (my\.own|arrow\.opaque), which is not"):
-        read(tmp_path, table)
+    refused(Unsupported, r"of the extension type (my\.own|arrow\.opaque), which is not", read, tmp_path, table)
     assert [each.read() for each in read(tmp_path, table, fields=("x",))] == [b"a"]
 
 
 def test_types_within_lists_are_refused_unless_the_column_is_named(tmp_path):
     storage = pa.array([[b"a" * 16]], pa.list_(pa.binary(16)))
     table = pa.table({"x": storage.cast(pa.list_(pa.uuid()))})
-    with pytest.raises(Unsupported, match="extension type list"):
-        read(tmp_path, table)
+    refused(Unsupported, "extension type list", read, tmp_path, table)
     assert read(tmp_path, table, fields=("x",)) == [[b"a" * 16]]
 
 
@@ -146,8 +144,7 @@ def test_damaged_description_of_a_type_is_damage(about):
         pa.list_(pa.int8(), 6),
         metadata={b"ARROW:extension:name": b"arrow.fixed_shape_tensor", b"ARROW:extension:metadata": about},
     )
-    with pytest.raises(Damaged, match=r"cannot read the type arrow\.fixed_shape_tensor of the column 'x'"):
-        extension_of(field)
+    refused(Damaged, r"cannot read the type arrow\.fixed_shape_tensor of the column 'x'", extension_of, field)
 
 
 REGISTERED = """

@@ -14,6 +14,7 @@ from penstock.data.shards.jsonl import JsonlFormat
 from penstock.errors import Damaged, Unsupported, Unusable
 from tests.amounts import examples
 from tests.data.shards.archives import samples, walked
+from tests.refusals import refused
 
 MARK = b"\xef\xbb\xbf"
 PIECES = [b"\n", b"\r\n", b"\r", b" ", b"\t", b"{}", b"x", "é".encode(), b'{"a": 1}', MARK]
@@ -67,8 +68,7 @@ def test_only_a_line_feed_ends_a_line_and_blank_lines_are_left_out(data, expecte
 
 
 def test_nul_is_refused_with_its_line_and_byte():
-    with pytest.raises(Damaged, match="line 3 has a NUL at byte 5"):
-        walked(JsonlFormat(), b"a\n\nbc\0\n\0")
+    refused(Damaged, "line 3 has a NUL at byte 5", walked, JsonlFormat(), b"a\n\nbc\0\n\0")
     with pytest.raises(Damaged, match=f"line 4 has a NUL at byte {(8 << 20) + 10}"):
         walked(JsonlFormat(), b"a\n\n" + b"b" * (8 << 20) + b"\ncccccc\0"[:8])
 
@@ -83,8 +83,7 @@ def test_nul_is_refused_with_its_line_and_byte():
     ],
 )
 def test_other_files_than_lines_of_utf_8_are_refused_with_advice(data, says):
-    with pytest.raises(Unsupported, match=says):
-        walked(JsonlFormat(), data)
+    refused(Unsupported, says, walked, JsonlFormat(), data)
 
 
 def test_line_is_a_view_of_the_block():
@@ -118,8 +117,7 @@ class TestFields:
         ],
     )
     def test_bad_line_is_refused(self, line, says):
-        with pytest.raises(Damaged, match=says):
-            JsonlFormat(fields=("text",)).sample(memoryview(line))
+        refused(Damaged, says, JsonlFormat(fields=("text",)).sample, memoryview(line))
 
     def test_bad_line_names_the_file_and_its_byte(self, tmp_path):
         (tmp_path / "a.jsonl").write_bytes(b'{"text": "a"}\nrubbish\n')
@@ -130,8 +128,7 @@ class TestFields:
 
     @pytest.mark.parametrize("fields", [5, "", ("a", "a"), ("a", 5)])
     def test_wrong_fields_are_refused(self, fields):
-        with pytest.raises(Unusable, match="fields must be"):
-            JsonlFormat(fields=fields)
+        refused(Unusable, "fields must be", JsonlFormat, fields=fields)
 
     @pytest.mark.parametrize("argument", ["key", "missing", "skip"])
     def test_arguments_of_archives_are_refused(self, tmp_path, argument):
@@ -144,7 +141,5 @@ def test_files_of_both_ends_are_found_and_not_mixed_with_compressed_ones(tmp_pat
     (tmp_path / "b.NDJSON").write_bytes(b"3")
     assert [sample.read() for sample in ps.IterableDataset.from_shards(tmp_path)] == [b"1", b"2", b"3"]
     (tmp_path / "c.jsonl.gz").write_bytes(b"")
-    with pytest.raises(Unusable, match=r"a\.jsonl.*c\.jsonl\.gz.*different formats"):
-        ps.Catalog.from_shards(tmp_path)
-    with pytest.raises(Unsupported, match=r'format="jsonl\.gz" for compressed ones'):
-        ps.Catalog.from_shards(tmp_path, format="jsonl")
+    refused(Unusable, r"a\.jsonl.*c\.jsonl\.gz.*different formats", ps.Catalog.from_shards, tmp_path)
+    refused(Unsupported, r'format="jsonl\.gz" for compressed ones', ps.Catalog.from_shards, tmp_path, format="jsonl")

@@ -11,6 +11,7 @@ import penstock as ps
 from penstock.data.shards.litdata import CompressedLitDataFormat, LitDataFormat, described_chunks
 from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from tests.data.shards.lightning import GOLDEN, KINDS, SAMPLES, encoded, labelled, nested, sample, tagged
+from tests.refusals import refused
 
 NUMBERS = range(SAMPLES)
 
@@ -75,11 +76,9 @@ def test_trees_are_named_by_their_paths():
 
 
 def test_pickles_are_refused_and_the_values_beside_them_are_read():
-    with pytest.raises(Unsupported, match=r"column 'a' is a pickle.*fields="):
-        read(GOLDEN / "pickle")
+    refused(Unsupported, r"column 'a' is a pickle.*fields=", read, GOLDEN / "pickle")
     assert [each.read() for each in read(GOLDEN / "pickle", fields="b")] == [b"x"] * 3
-    with pytest.raises(Unusable, match="no column 'c', only a, b"):
-        read(GOLDEN / "pickle", fields=("c",))
+    refused(Unusable, "no column 'c', only a, b", read, GOLDEN / "pickle", fields=("c",))
 
 
 def test_images_and_labels_that_litdata_wrote_as_rows_in_arrow_are_read(tmp_path):
@@ -153,15 +152,12 @@ def test_rows_in_arrow_that_inflate_beyond_the_limit_are_refused(monkeypatch):
 
 
 def test_only_a_folder_with_an_index_is_taken(tmp_path):
-    with pytest.raises(NotFound, match=r'format="litdata" needs the index\.json'):
-        read(tmp_path)
-    with pytest.raises(Unusable, match="takes the URL of one folder"):
-        read([GOLDEN / "plain" / "chunk-0-0.bin"])
+    refused(NotFound, r'format="litdata" needs the index\.json', read, tmp_path)
+    refused(Unusable, "takes the URL of one folder", read, [GOLDEN / "plain" / "chunk-0-0.bin"])
     with pytest.raises(Unsupported, match=r'chunks of LitData: pass format="litdata"'):
         ps.MapDataset.from_shards(GOLDEN / "plain" / "index.json")
     catalog = read(GOLDEN / "plain").catalog
-    with pytest.raises(Unusable, match="cannot be refreshed: scan again"):
-        catalog.refresh()
+    refused(Unusable, "cannot be refreshed: scan again", catalog.refresh)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +181,7 @@ def test_only_a_folder_with_an_index_is_taken(tmp_path):
     ],
 )
 def test_indexes_that_do_not_fit_are_refused(copied, changes, error, message):
-    with pytest.raises(error, match=message):
-        read(copied("plain", **changes))
+    refused(error, message, read, copied("plain", **changes))
 
 
 def test_damaged_chunks_are_refused(copied):
@@ -222,9 +217,6 @@ def test_damaged_frames_are_refused(copied):
 
 
 def test_arguments_are_checked():
-    with pytest.raises(Unusable, match="packed must be one of"):
-        LitDataFormat(packed="chunk")
-    with pytest.raises(Unusable, match="packed must be one of"):
-        CompressedLitDataFormat(packed="")
-    with pytest.raises(Damaged, match=r"cannot read the index\.json of LitData"):
-        described_chunks(b"{", LitDataFormat())
+    refused(Unusable, "packed must be one of", LitDataFormat, packed="chunk")
+    refused(Unusable, "packed must be one of", CompressedLitDataFormat, packed="")
+    refused(Damaged, r"cannot read the index\.json of LitData", described_chunks, b"{", LitDataFormat())

@@ -29,6 +29,7 @@ from tests.data.shards.mosaic import (
     small,
 )
 from tests.data.shards.test_compressed import zstd
+from tests.refusals import refused
 
 SAFE = sorted(COLUMNS.keys() - {"pkl"})
 ONE = {"x": ("bytes", None), "n": ("int", 8)}
@@ -85,8 +86,7 @@ def test_every_safe_encoding_is_read_as_mosaic_wrote_it():
 def test_pickles_are_refused_unless_left_out():
     with pytest.raises(Unsupported, match=r"'pkl' is a pickle, which can run any code.*leave it out, fields="):
         ps.MapDataset.from_shards(GOLDEN / "every")
-    with pytest.raises(Unsupported, match="pickle"):
-        ps.MapDataset.from_shards(GOLDEN / "every", fields="pkl")
+    refused(Unsupported, "pickle", ps.MapDataset.from_shards, GOLDEN / "every", fields="pkl")
     assert ps.MapDataset.from_shards(GOLDEN / "every", fields=("int",))[1]["int"] == -64
 
 
@@ -99,8 +99,7 @@ def test_stored_bytes_are_taken_as_they_are(kind):
         assert found["label"].read() == pack("<q", -2)
     else:
         assert {name: found[name].read() for name in found.fields} == raw(2)
-    with pytest.raises(Unusable, match="stored must be True or False"):
-        MdsFormat(stored="no")
+    refused(Unusable, "stored must be True or False", MdsFormat, stored="no")
 
 
 def test_a_single_field_is_bytes_or_text():
@@ -123,8 +122,7 @@ def test_all_samples_come_once_in_every_order(kind, order):
     )
     expected = sorted(tuple(small(number).values()) for number in range(20))
     if kind == "zstd" and order is True:
-        with pytest.raises(Unusable, match=r"ps\.Lanes"):
-            ps.DataLoader(dataset, 4, shuffle=order)
+        refused(Unusable, r"ps\.Lanes", ps.DataLoader, dataset, 4, shuffle=order)
         return
     loader = ps.DataLoader(dataset, 4, shuffle=order, collate_fn=list, num_workers=0)
     assert sorted(each for batch in loader for each in batch) == expected
@@ -159,47 +157,37 @@ def test_samples_are_those_written(count, seed):
 def test_hostile_shards_are_refused():
     data = shard(ONE, rows(b"ab", b"c"))
     for short in (b"", data[:7]):
-        with pytest.raises(Damaged, match="not an MDS shard"):
-            walked(MdsFormat(), short)
-    with pytest.raises(Damaged, match="cannot have 4294967295 samples"):
-        walked(MdsFormat(), b"\xff" * 4 + data[4:])
+        refused(Damaged, "not an MDS shard", walked, MdsFormat(), short)
+    refused(Damaged, "cannot have 4294967295 samples", walked, MdsFormat(), b"\xff" * 4 + data[4:])
     for other in (data[:-1], data + b"x", data[:8] + bytes(4) + data[12:], data[:4] + pack("<I", 9) + data[8:]):
-        with pytest.raises(Damaged, match="do not ascend"):
-            walked(MdsFormat(), other)
+        refused(Damaged, "do not ascend", walked, MdsFormat(), other)
     for config, why in [
         (shard(ONE, rows(b"a"), column_sizes=[8, 5]), "stated to have 5"),
         (shard(ONE, rows(b"a"), column_names=["a", "a"]), "names of their own"),
         (data.replace(b'{"', b"{{"), "cannot read the description of the columns"),
         (data.replace(b"column_names", b"\xff" * 12), "cannot read the description of the columns"),
     ]:
-        with pytest.raises(Damaged, match=why):
-            walked(MdsFormat(), config)
+        refused(Damaged, why, walked, MdsFormat(), config)
     for key, value in (("format", "csv"), ("version", 3)):
         with pytest.raises(Unsupported, match="write them again with MDSWriter"):
             walked(MdsFormat(), shard(ONE, rows(b"a"), **{key: value}))
     with pytest.raises(Unsupported, match=r"no description of its columns: pass the URL of the folder"):
         walked(MdsFormat(), shard(ONE, rows(b"a"), config=None))
     huge = pack("<II", 0, (17 << 20) + 8) + bytes(17 << 20)
-    with pytest.raises(Damaged, match="description of the columns would have"):
-        walked(MdsFormat(), huge)
+    refused(Damaged, "description of the columns would have", walked, MdsFormat(), huge)
 
 
 @pytest.mark.parametrize("kind", COMPRESS)
 def test_bombs_and_other_compressed_shards_are_refused(kind, monkeypatch):
     compress = COMPRESS[kind]
     monkeypatch.setenv("PENSTOCK_UNPACKED_SIZE", "64MiB")
-    with pytest.raises(Damaged, match="at most 67108864 bytes once unpacked"):
-        walked(CompressedMdsFormat(), compress(bytes(200 << 20)))
+    refused(Damaged, "at most 67108864 bytes once unpacked", walked, CompressedMdsFormat(), compress(bytes(200 << 20)))
     data = compress(shard(ONE, rows(b"ab", b"c")))
     for stop in (5, len(data) // 2, len(data) - 1):
-        with pytest.raises(Damaged, match="cut off"):
-            walked(CompressedMdsFormat(), data[:stop])
-    with pytest.raises(Damaged, match="has 0 bytes"):
-        walked(CompressedMdsFormat(), b"")
-    with pytest.raises(Unsupported, match="neither with gzip nor with zstd"):
-        walked(CompressedMdsFormat(), shard(ONE, rows(b"a")))
-    with pytest.raises(Unsupported, match="decompress it once"):
-        next(CompressedMdsFormat().walk(3 << 30))
+        refused(Damaged, "cut off", walked, CompressedMdsFormat(), data[:stop])
+    refused(Damaged, "has 0 bytes", walked, CompressedMdsFormat(), b"")
+    refused(Unsupported, "neither with gzip nor with zstd", walked, CompressedMdsFormat(), shard(ONE, rows(b"a")))
+    refused(Unsupported, "decompress it once", next, CompressedMdsFormat().walk(3 << 30))
 
 
 def test_columns_that_differ_by_shard_are_refused_with_what_to_do(tmp_path):
@@ -227,8 +215,7 @@ def test_damage_is_an_error_of_ours_or_other_samples(seed):
 
 def test_arguments_from_a_file_are_checked():
     for columns in (5, [5], [["a", "int"]], [["a", 5, None]], [["a", "int", "x"]], [["a", "int", True]]):
-        with pytest.raises(Unusable, match="columns must be triples"):
-            MdsFormat(columns=columns)
+        refused(Unusable, "columns must be triples", MdsFormat, columns=columns)
     form = MdsFormat(fields=("x",), columns=[["x", "int", 8]])
     assert form.columns == (MDSColumn("x", "int", 8),)
     assert json.dumps(form.described())

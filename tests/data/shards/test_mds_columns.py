@@ -9,6 +9,7 @@ import pytest
 from penstock.data.shards.mds_columns import MDSColumn, as_text, as_view, decode_columns, decoder, fixed_size, refusal
 from penstock.errors import Damaged, PenstockError, Unsupported
 from tests.data.shards.mosaic import FLOATS, INTEGERS
+from tests.refusals import refused
 
 
 def value(encoding, data):
@@ -98,8 +99,7 @@ def test_arrays_have_type_and_shape(kind, shape):
     ],
 )
 def test_damage_is_refused_by_name(encoding, data, why):
-    with pytest.raises((Damaged, Unsupported), match=why):
-        value(encoding, data)
+    refused((Damaged, Unsupported), why, value, encoding, data)
 
 
 def test_sizes_must_be_those_of_the_sample():
@@ -107,13 +107,11 @@ def test_sizes_must_be_those_of_the_sample():
     whole = pack("<II", 2, 3) + b"ab" + pack("<q", -5) + b"xyz"
     assert decode_columns(memoryview(whole), columns, ("c", "b")) == {"c": b"xyz", "b": -5}
     for data in (b"", whole[:7]):
-        with pytest.raises(Damaged, match="fewer than the sizes"):
-            decode_columns(memoryview(data), columns, ())
+        refused(Damaged, "fewer than the sizes", decode_columns, memoryview(data), columns, ())
     with pytest.raises(Damaged, match=r"the column 'c' ends at byte 21 of a sample of 20"):
         decode_columns(memoryview(whole[:-1]), columns, ())
     for data in (whole + b"x", whole[:-1]):
-        with pytest.raises(Damaged, match=r"ends? at byte 21"):
-            decode_columns(memoryview(data), columns, ("a",))
+        refused(Damaged, r"ends? at byte 21", decode_columns, memoryview(data), columns, ("a",))
 
 
 def test_unknown_encodings_and_pickles_are_refused():

@@ -10,6 +10,7 @@ from penstock.data.shards.mds_columns import MDSColumn, decode_columns
 from penstock.data.shards.mds_encode import columns_from, encoded_row, encoding_of, header, index_json
 from penstock.errors import Unusable
 from tests.data.shards.mosaic import COLUMNS, GOLDEN, SAMPLES, SMALL, encoded, raw, sample, small
+from tests.refusals import refused
 
 WRITTEN = sorted(COLUMNS.keys() - {"pkl", "pil", "list_pil"})
 
@@ -77,8 +78,7 @@ def test_encodings_are_those_of_the_type(name, value, encoding):
     "value", [object(), {1: b"x"}, {b"x"}, np.zeros(3, complex), np.zeros(3, bool), np.datetime64("NaT")]
 )
 def test_values_without_an_encoding_are_refused(value):
-    with pytest.raises(Unusable, match="no encoding of MDS holds: leave it out"):
-        encoding_of("x", value)
+    refused(Unusable, "no encoding of MDS holds: leave it out", encoding_of, "x", value)
 
 
 @pytest.mark.parametrize(
@@ -137,18 +137,15 @@ def test_values_that_do_not_fit_are_refused(encoding, value):
 
 def test_columns_are_checked():
     for wrong in ({}, 5, ["a"], {5: "int"}, {"": "int"}):
-        with pytest.raises(Unusable, match="mapping from names to encodings"):
-            columns_from(wrong)
+        refused(Unusable, "mapping from names to encodings", columns_from, wrong)
     for encoding in ("pkl", "pil", "list[pil]", "image", 5, None, "ndarray:object", "ndarray:int8:0"):
-        with pytest.raises(Unusable, match="cannot write the column 'x' as"):
-            columns_from({"x": encoding})
+        refused(Unusable, "cannot write the column 'x' as", columns_from, {"x": encoding})
     with pytest.raises(Unusable, match="no field 'b', only a: MDS has the same in every sample"):
         encoded_row({"a": 1}, columns_from({"a": "int", "b": "int"}))
 
 
 def test_shards_beyond_the_reach_of_offsets_are_refused():
-    with pytest.raises(Unusable, match="an MDS shard cannot have"):
-        header((MDSColumn("x", "bytes", None),), [1 << 31, 1 << 31], None)
+    refused(Unusable, "an MDS shard cannot have", header, (MDSColumn("x", "bytes", None),), [1 << 31, 1 << 31], None)
 
 
 def test_index_is_that_of_mosaic():

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
-from pyarrow.parquet import encryption
 
 import penstock as ps
 from penstock.data.shards import parquet as module
@@ -21,6 +20,7 @@ from penstock.data.unpacking import UNPACKED_VARIABLE
 from penstock.errors import Damaged, ManifestError, Unsupported, Unusable
 from tests.amounts import examples
 from tests.data.shards.archives import walked
+from tests.data.test_parquet import encrypted
 
 IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
@@ -281,15 +281,7 @@ def test_order_of_columns_and_width_of_texts_may_differ(tmp_path):
 
 @pytest.mark.parametrize("plaintext", [False, True])
 def test_encrypted_files_are_refused(plaintext):
-    class Vault(encryption.KmsClient):
-        def wrap_key(self, key, _):
-            return key
-
-    settings = encryption.EncryptionConfiguration(
-        footer_key="k", column_keys={"k": ["b"]}, plaintext_footer=plaintext, double_wrapping=False
-    )
-    factory = encryption.CryptoFactory(lambda _: Vault())
-    properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), settings)
+    properties = encrypted("b", plaintext=plaintext)
     file = io.BytesIO()
     with parquet.ParquetWriter(
         file, pa.schema([("a", pa.int64()), ("b", pa.int64())]), encryption_properties=properties

@@ -14,6 +14,7 @@ from penstock.data.shards.side import SIDES, side_key
 from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from penstock.testing.faults import FaultServer
 from tests.data.shards.archives import tar
+from tests.refusals import refused
 
 MEMBERS = [(f"c{at % 2}/{at:03}.{end}", f"{end}{at}".encode() * at) for at in range(40) for end in ("jpg", "cls")]
 
@@ -147,16 +148,14 @@ def damaged(kind, side):
 @pytest.mark.parametrize("kind", ["empty", "cut", "noise", "moved", "older", "newer", "other", "beyond"])
 def test_index_that_does_not_fit_its_shard_is_refused_by_name(folder, side, kind):
     put(folder / "train-1.tar", side, tar(MEMBERS), damaged(kind, side))
-    with pytest.raises(Damaged, match=rf"side index \({side}\) does not fit.*index=None.*train-1\.tar"):
-        opened(folder, side)
+    refused(Damaged, rf"side index \({side}\) does not fit.*index=None.*train-1\.tar", opened, folder, side)
 
 
 def test_index_with_a_sample_in_two_halves_is_refused(tmp_path):
     data = tar(MEMBERS)
     halves = [each.offset for each in members(data)[0]]
     put(tmp_path / "a.tar", "energon", data, struct.pack(f"<{len(halves) + 1}Q", *halves, members(data)[1]))
-    with pytest.raises(Damaged, match="both have the key 'c0/000'"):
-        opened(tmp_path, "energon")
+    refused(Damaged, "both have the key 'c0/000'", opened, tmp_path, "energon")
 
 
 def test_offset_that_was_not_compared_fails_when_it_is_read(tmp_path):
@@ -189,8 +188,7 @@ def test_links_inside_a_sample_are_refused_by_name_as_by_a_walk(tmp_path, side, 
     assert dataset[9].fields == ("jpg", "txt")
     with pytest.raises(Unsupported, match=f"'010.cls'.* is {named}"):
         dataset[10]
-    with pytest.raises(Unsupported, match=f"'010.cls'.* is {named}"):
-        ps.Catalog.from_shards(f"{tmp_path}/")
+    refused(Unsupported, f"'010.cls'.* is {named}", ps.Catalog.from_shards, f"{tmp_path}/")
 
 
 def test_field_that_a_sample_has_twice_is_refused(tmp_path):
@@ -210,8 +208,7 @@ def test_two_samples_in_one_range_are_refused_whichever_fields_are_wanted(tmp_pa
 
 def test_missing_index_is_named(folder, side):
     (folder / side_key(side, "train-1.tar")).unlink()
-    with pytest.raises(NotFound, match=r"train-1(\.tar)?\.idx"):
-        opened(folder, side)
+    refused(NotFound, r"train-1(\.tar)?\.idx", opened, folder, side)
 
 
 @pytest.mark.parametrize(
@@ -226,11 +223,9 @@ def test_missing_index_is_named(folder, side):
 )
 def test_arguments_that_an_index_cannot_serve_are_refused(tmp_path, how, says):
     put(tmp_path / "a.tar", "energon", tar(MEMBERS))
-    with pytest.raises(Unusable, match=says):
-        ps.Catalog.from_shards(f"{tmp_path}/", **how)
+    refused(Unusable, says, ps.Catalog.from_shards, f"{tmp_path}/", **how)
     (tmp_path / "a.jsonl").write_text("{}\n")
-    with pytest.raises(Unusable, match="of tar files, not of jsonl"):
-        ps.Catalog.from_shards(tmp_path / "a.jsonl", index="energon")
+    refused(Unusable, "of tar files, not of jsonl", ps.Catalog.from_shards, tmp_path / "a.jsonl", index="energon")
 
 
 def wids(tmp_path, counts):
@@ -247,8 +242,7 @@ def test_counts_of_wids_are_compared_with_those_of_a_walk(tmp_path):
     for counts, says in (({"0.tar": 40, "1.tar": 41}, "says 41 samples"), ({"0.tar": 40}, "does not name it")):
         with pytest.raises(Damaged, match=rf"{says}.*has 40.*1\.tar"):
             ps.Catalog.from_shards(f"{tmp_path}/", index=wids(tmp_path, counts))
-    with pytest.raises(Unusable, match="counts all samples"):
-        ps.Catalog.from_shards(f"{tmp_path}/", index=good, skip="*.txt")
+    refused(Unusable, "counts all samples", ps.Catalog.from_shards, f"{tmp_path}/", index=good, skip="*.txt")
 
 
 def test_wids_index_with_a_lost_shard_or_another_size_is_refused(tmp_path):

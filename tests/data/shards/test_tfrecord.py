@@ -15,6 +15,7 @@ from penstock.data.shards.tfrecord import TFRecordFormat
 from penstock.errors import ChecksumMismatch, Damaged, Unsupported, Unusable
 from tests.amounts import examples
 from tests.data.shards.archives import masked, record, samples, tfrecord, walked
+from tests.refusals import refused
 
 GOLDEN = Path(__file__).parent / "golden" / "examples.tfrecord-00000-of-00001"
 
@@ -75,15 +76,13 @@ def test_a_file_may_be_empty():
 
 @pytest.mark.parametrize("cut", [1, 4, 10, 17, 18, 26, 29])
 def test_truncated_files_are_refused(cut):
-    with pytest.raises(Damaged, match="ends within"):
-        walked(TFRecordFormat(), tfrecord([b"one", b"two", b"last payload x"])[:-cut])
+    refused(Damaged, "ends within", walked, TFRecordFormat(), tfrecord([b"one", b"two", b"last payload x"])[:-cut])
 
 
 def test_length_is_believed_only_with_its_checksum():
     data = bytearray(tfrecord([b"one", b"two"]))
     data[20] ^= 1
-    with pytest.raises(Damaged, match="no TFRecord header is at byte 19"):
-        walked(TFRecordFormat(), bytes(data))
+    refused(Damaged, "no TFRecord header is at byte 19", walked, TFRecordFormat(), bytes(data))
 
 
 def test_length_beyond_the_file_is_refused():
@@ -108,16 +107,14 @@ def test_payload_is_compared_when_it_is_read():
 
 @pytest.mark.parametrize("data", [b"", b"x" * 11, record(b"one")[:-1], record(b"one") * 2])
 def test_bytes_of_no_record_or_two_are_refused(data):
-    with pytest.raises(Damaged, match="not those of one TFRecord"):
-        TFRecordFormat().sample(memoryview(data))
+    refused(Damaged, "not those of one TFRecord", TFRecordFormat().sample, memoryview(data))
 
 
 def test_compressed_files_are_refused_with_advice():
     for kind, wbits, advice in (("gzip", 31, 'format="tfrecord.gz"'), ("zlib", 15, "without")):
         squeezed = zlib.compressobj(wbits=wbits)
         data = squeezed.compress(record(b"payload")) + squeezed.flush()
-        with pytest.raises(Unsupported, match=f"compressed with {kind}.*{advice}"):
-            walked(TFRecordFormat(), data)
+        refused(Unsupported, f"compressed with {kind}.*{advice}", walked, TFRecordFormat(), data)
 
 
 @pytest.mark.parametrize("argument", ["fields", "key", "missing", "skip"])

@@ -13,6 +13,7 @@ from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 from tests.amounts import examples
 from tests.data.shards.archives import walked
 from tests.data.tokens.files import CODES, index, llmc, megatron
+from tests.refusals import refused
 
 
 def npy(array, version=(1, 0)):
@@ -72,14 +73,12 @@ def test_raw_file_of_a_given_type_takes_no_request():
     ],
 )
 def test_file_that_is_not_what_it_claims_is_refused(form, data, error, says):
-    with pytest.raises(error, match=says):
-        walked(form, data)
+    refused(error, says, walked, form, data)
 
 
 @pytest.mark.parametrize("given", ["float32", "u8", ">u2", "O", "nonsense", None, bool, "c8", "S2"])
 def test_types_that_are_not_integers_are_refused(given):
-    with pytest.raises(Unusable, match="dtype must be one of uint8"):
-        token_dtype(given)
+    refused(Unusable, "dtype must be one of uint8", token_dtype, given)
 
 
 @pytest.mark.parametrize("given", ["uint16", np.uint32, "i8", np.dtype("<i4"), int])
@@ -113,8 +112,7 @@ def test_long_index_is_read_in_pieces_for_windows_of_files(monkeypatch):
     assert [ask.stop - ask.start for ask in asks] == [34, 120_000, 240_000, 40_000, 80_000]
     assert found.sizes.tolist() == [len(data)]
     lost = index([1] * 39_999, [*range(0, 70_000, 2), *range(70_002, 80_000, 2)], [0, 39_999])
-    with pytest.raises(Damaged, match="sequence 35000 begins at byte 70002"):
-        walked(MegatronIndex(), lost)
+    refused(Damaged, "sequence 35000 begins at byte 70002", walked, MegatronIndex(), lost)
     _, asks = walked(MegatronIndex("documents"), idx)
     assert [ask.stop - ask.start for ask in asks] == [34, len(idx) - 34]
 
@@ -163,14 +161,12 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("data", "error", "says"), HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_index_is_refused(data, error, says):
-    with pytest.raises(error, match=says):
-        walked(MegatronIndex("documents"), data)
+    refused(error, says, walked, MegatronIndex("documents"), data)
 
 
 @pytest.mark.parametrize("pointer", [-2, 2**62 + 2, 3])
 def test_hostile_last_sequence_is_refused_for_windows_of_files(pointer):
-    with pytest.raises(Damaged, match="begins at byte"):
-        walked(MegatronIndex(), index([3, 1], [0, pointer], [0, 2]))
+    refused(Damaged, "begins at byte", walked, MegatronIndex(), index([3, 1], [0, pointer], [0, 2]))
 
 
 @pytest.mark.parametrize(
@@ -187,8 +183,7 @@ def test_index_that_chooses_or_reorders_sequences_is_refused(lengths, pointers, 
 @pytest.mark.parametrize("magic", [b"LITPKDS", b"MMIDIDX\0\0", b"TNTIDX\0\0", b"\x1f\x8b\x08", b"PK\3\4", b"PAR1"])
 def test_file_of_another_format_is_not_taken_for_tokens(magic):
     data = magic + bytes(64 - len(magic))
-    with pytest.raises(Unsupported, match="pass format='raw' if these are tokens"):
-        walked(TokenFile("<u2"), data)
+    refused(Unsupported, "pass format='raw' if these are tokens", walked, TokenFile("<u2"), data)
     assert walked(TokenFile("<u2", "raw"), data)[0].sizes.tolist() == [64]
 
 
@@ -211,5 +206,4 @@ def test_any_bytes_are_units_within_the_file_or_an_error(rest, sequences, docume
 )
 def test_npy_header_of_any_text_is_refused(text):
     data = b"\x93NUMPY\1\0" + len(text).to_bytes(2, "little") + text.encode()
-    with pytest.raises(Damaged, match="cannot read the header"):
-        walked(TokenFile(), data)
+    refused(Damaged, "cannot read the header", walked, TokenFile(), data)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from penstock.data.catalog.columns import compact
 from penstock.data.catalog.columns.column import Column, encode, pack
 from penstock.data.catalog.columns.compact import Digests, compact_etags, plus, take
+from tests.refusals import refused
 
 _hex = st.text("0123456789abcdef", min_size=32, max_size=32)
 _sum = _hex | _hex.map(str.upper)
@@ -94,9 +95,7 @@ def test_more_endings_than_any_store_has_are_texts(monkeypatch):
 
 def test_sums_and_codes_that_fit_nothing_are_refused():
     sums = pack([np.zeros(17, np.uint8)])[0]
-    with pytest.raises(ValueError, match="part of a sum"):
-        Digests(sums, "lower", None).check()
+    refused(ValueError, "part of a sum", Digests(sums, "lower", None).check)
     for codes, why in (([0], "a column of 1 rows"), ([0, 2], "a code without a text")):
         endings = Column.of(np.array(codes), ["", "-3"])
-        with pytest.raises(ValueError, match=why):
-            Digests(pack([np.zeros(32, np.uint8)])[0], "lower", endings).check()
+        refused(ValueError, why, Digests(pack([np.zeros(32, np.uint8)])[0], "lower", endings).check)

@@ -20,6 +20,7 @@ from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.errors import ManifestError, Unusable
 from penstock.values import Span
+from tests.refusals import refused
 
 ROOT = "memory://bucket/"
 
@@ -160,8 +161,7 @@ HOSTILE = {
 def test_columns_that_contradict_each_other_are_refused(changes):
     objects, offsets = np.array([0, 0, 1]), np.array([0, 1, 2])
     columns().check(objects, offsets)
-    with pytest.raises(ValueError, match="unit"):
-        columns(**changes).check(objects, offsets)
+    refused(ValueError, "unit", columns(**changes).check, objects, offsets)
 
 
 def test_journal_of_an_interrupted_index_keeps_units(tmp_path):
@@ -178,8 +178,7 @@ def test_journal_of_an_interrupted_index_keeps_units(tmp_path):
 
 def test_entries_in_units_are_not_joined_with_others():
     catalog = catalog_of([[(2, [(0, 5)])]])
-    with pytest.raises(Unusable, match="entries of 'a' lie in units"):
-        ps.Catalog.join({"a": catalog, "b": catalog}, on=["x", "y"])
+    refused(Unusable, "entries of 'a' lie in units", ps.Catalog.join, {"a": catalog, "b": catalog}, on=["x", "y"])
 
 
 def test_file_whose_format_and_units_do_not_fit_is_refused():
@@ -189,5 +188,4 @@ def test_file_whose_format_and_units_do_not_fit_is_refused():
         save(file, Saved(ROOT, "shards/", catalog.digest, catalog._table.having(**changes)))
         file.seek(0)
         file.size = len(file.getvalue())
-        with pytest.raises(ManifestError, match="units of samples"):
-            load(file)
+        refused(ManifestError, "units of samples", load, file)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.data.catalog.discovery.inventory import InventoryFile, parse_inventory_manifest
 from penstock.errors import ManifestError, Unusable
+from tests.refusals import refused
 
 AMAZON = {
     "sourceBucket": "photos",
@@ -71,14 +72,12 @@ def test_googles():
     ],
 )
 def test_invalid_inventory_manifest_raises_with_its_url(manifest):
-    with pytest.raises(ManifestError, match="inventory") as caught:
-        _found(manifest)
-    assert caught.value.url == "s3://i/manifest.json"
+    error = refused(ManifestError, "inventory", _found, manifest)
+    assert error.url == "s3://i/manifest.json"
 
 
 def test_orc_inventory_is_refused_and_parquet_or_csv_is_advised():
-    with pytest.raises(Unusable, match="Parquet or CSV"):
-        _found({**AMAZON, "fileFormat": "ORC", "fileSchema": "struct<bucket:string>"})
+    refused(Unusable, "Parquet or CSV", _found, {**AMAZON, "fileFormat": "ORC", "fileSchema": "struct<bucket:string>"})
 
 
 _json = st.recursive(

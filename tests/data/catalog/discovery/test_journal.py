@@ -14,6 +14,7 @@ from penstock.data.catalog.discovery.journal import Beyond, Journal, Stretch, ga
 from penstock.data.catalog.discovery.scan import ScanOptions, listed
 from penstock.engine.contracts.driver import Abilities
 from penstock.errors import Throttled, Unusable
+from tests.refusals import refused
 
 ABOUT = {"url": "s3://bucket/a/", "include": [], "exclude": []}
 STRETCHES = [
@@ -76,15 +77,13 @@ def test_journal_lines_from_an_altered_line_on_are_discarded(tmp_path):
 def test_a_file_that_is_something_else_is_not_touched(tmp_path, there):
     path = tmp_path / "a"
     path.write_bytes(there)
-    with pytest.raises(Unusable, match="remove it"):
-        _kept(path)
+    refused(Unusable, "remove it", _kept, path)
     assert path.read_bytes() == there
 
 
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Unusable, match="cannot keep"):
-        _kept(tmp_path / "a")
+    refused(Unusable, "cannot keep", _kept, tmp_path / "a")
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -106,8 +105,7 @@ def test_file_system_without_locks_raises_with_the_file_name(tmp_path, monkeypat
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("penstock.data.catalog.discovery.journal.fcntl.flock", refuse)
-    with pytest.raises(Unusable, match=rf"{tmp_path}/a: {os.strerror(errno.ENOLCK)}"):
-        _kept(tmp_path / "a")
+    refused(Unusable, rf"{tmp_path}/a: {os.strerror(errno.ENOLCK)}", _kept, tmp_path / "a")
 
 
 def test_full_disk_raises_with_the_file_name():
@@ -120,8 +118,7 @@ def test_a_write_that_was_cut_short_is_a_full_disk(tmp_path):
         def write(self, data):
             return len(data) - 1
 
-    with pytest.raises(Unusable, match=os.strerror(errno.ENOSPC)):
-        Journal(Short(), tmp_path, []).add(STRETCHES[0])
+    refused(Unusable, os.strerror(errno.ENOSPC), Journal(Short(), tmp_path, []).add, STRETCHES[0])
 
 
 @given(st.lists(st.text("abc", max_size=3), unique=True, max_size=9), st.booleans())

@@ -9,6 +9,7 @@ import pytest
 import penstock as ps
 from penstock.data.catalog.catalog import scan_all
 from penstock.errors import NotFound
+from tests.refusals import refused
 
 LEFT = (
     "_temporary/0/a.png",
@@ -57,8 +58,7 @@ def test_url_below_a_leftover_reads_it(folder):
 def test_prefix_of_nothing_but_leftovers_is_refused_by_their_names(tmp_path):
     (tmp_path / "_SUCCESS").touch()
     (tmp_path / ".DS_Store").touch()
-    with pytest.raises(NotFound, match=r"2 objects are leftovers of other tools: .*_SUCCESS"):
-        ps.Catalog.scan(f"{tmp_path}/")
+    refused(NotFound, r"2 objects are leftovers of other tools: .*_SUCCESS", ps.Catalog.scan, f"{tmp_path}/")
 
 
 def test_refresh_takes_no_leftovers(folder):
@@ -111,8 +111,7 @@ def test_glob_list_or_url_of_shards_that_are_leftovers_reads_them(tables):
 def test_folder_of_leftover_shards_alone_is_refused_by_their_names(tables):
     (tables / "part-0.parquet").unlink()
     (tables / "_b=1/p.parquet").unlink()
-    with pytest.raises(NotFound, match="only leftovers: 3 objects"):
-        ps.MapDataset.from_shards(f"{tables}/")
+    refused(NotFound, "only leftovers: 3 objects", ps.MapDataset.from_shards, f"{tables}/")
 
 
 def test_leftover_in_a_refused_compression_does_not_matter(tables):

@@ -1,9 +1,8 @@
 """Links in local folders that lead to no file are refused where data are listed, and links to folders are named."""
 
-import pytest
-
 import penstock as ps
 from penstock.errors import NotFound
+from tests.refusals import refused
 
 
 def names(catalog):
@@ -14,8 +13,7 @@ def test_broken_link_among_objects_is_refused(tmp_path):
     (tmp_path / "a.bin").touch()
     (tmp_path / "b.bin").symlink_to("nowhere")
     (tmp_path / ".#a.bin").symlink_to("me@here")
-    with pytest.raises(NotFound, match=r"the link leads to 'nowhere', which is not there: .*b\.bin"):
-        ps.Catalog.scan(f"{tmp_path}/")
+    refused(NotFound, r"the link leads to 'nowhere', which is not there: .*b\.bin", ps.Catalog.scan, f"{tmp_path}/")
     assert names(ps.Catalog.scan(f"{tmp_path}/", exclude="b.*")) == ["a.bin"]
     assert names(ps.Catalog.scan(f"{tmp_path}/a")) == ["a.bin"]
 
@@ -24,8 +22,7 @@ def test_broken_link_among_shards_is_refused(tmp_path):
     (tmp_path / "part-0.jsonl").write_text("{}\n")
     (tmp_path / "part-1.jsonl").symlink_to("nowhere")
     (tmp_path / "readme.txt").symlink_to("nowhere")
-    with pytest.raises(NotFound, match=r"part-1\.jsonl"):
-        ps.MapDataset.from_shards(f"{tmp_path}/")
+    refused(NotFound, r"part-1\.jsonl", ps.MapDataset.from_shards, f"{tmp_path}/")
     assert len(ps.MapDataset.from_shards(f"{tmp_path}/part-0*")) == 1
 
 

@@ -8,6 +8,7 @@ import penstock as ps
 from penstock.errors import Forbidden, NotFound
 from penstock.testing.servers import Scripted, reply
 from tests.data.datasets.transforms import numbered
+from tests.refusals import refused
 
 FIX = {
     "a folder misspelt": ("trian/", {}, "the nearest that exist are {root}train/"),
@@ -54,8 +55,7 @@ def test_folder_marker_does_not_count_as_an_object():
     with ps.open("memory://empty-folder/train/", "wb"):
         pass
     for url in ("memory://empty-folder/train/", "memory://markers/"):
-        with pytest.raises(NotFound, match=r"there: (the folder is there, and empty|.* holds no objects); pass"):
-            ps.Catalog.scan(url)
+        refused(NotFound, r"there: (the folder is there, and empty|.* holds no objects); pass", ps.Catalog.scan, url)
 
 
 def test_missing_path_without_a_scheme_raises_with_a_url_suggestion(tmp_path, monkeypatch):
@@ -78,11 +78,10 @@ EMPTY = (
 def test_at_most_two_requests_are_made_for_it(key, options):
     with Scripted(lambda _received, send: send(reply(200, body=EMPTY)) or True) as server:
         store = ps.S3Options(endpoint=server.url, access_key="a", secret_key="b")
-        with pytest.raises(NotFound, match="no objects there") as caught:
-            ps.Catalog.scan(f"s3://bucket/{key}", store=store, **options)
+        error = refused(NotFound, "no objects there", ps.Catalog.scan, f"s3://bucket/{key}", store=store, **options)
         assert len(server.received) <= 3
         seen = any("prefix=t" not in each.path for each in server.received)
-        assert ("s3://bucket/ holds no objects" in str(caught.value)) == seen, "said where it was looked at"
+        assert ("s3://bucket/ holds no objects" in str(error)) == seen, "said where it was looked at"
         before = len(server.received)
         assert len(ps.Catalog.scan(f"s3://bucket/{key}", store=store, allow_empty=True, **options)) == 0
         assert len(server.received) == before + 1, "one that may be empty makes no more"
@@ -92,7 +91,6 @@ def test_an_error_of_these_requests_is_not_the_callers():
     answers = iter([reply(200, body=EMPTY)])
     with Scripted(lambda _received, send: send(next(answers, None) or reply(403)) or True) as server:
         store = ps.S3Options(endpoint=server.url, access_key="a", secret_key="b")
-        with pytest.raises(NotFound, match="no objects there: pass allow_empty=True"):
-            ps.Catalog.scan("s3://bucket/train/", store=store)
+        refused(NotFound, "no objects there: pass allow_empty=True", ps.Catalog.scan, "s3://bucket/train/", store=store)
         with pytest.raises(Forbidden):
             ps.Catalog.scan("s3://bucket/train/", store=store)

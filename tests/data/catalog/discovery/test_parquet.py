@@ -12,6 +12,7 @@ from penstock.data.catalog.rows import Entry
 from penstock.data.unpacking import UNPACKED_VARIABLE
 from penstock.errors import ManifestError, MissingExtra
 from penstock.stores.urls import parse
+from tests.refusals import refused
 
 BUCKET = parse("s3://bucket/")
 
@@ -40,13 +41,11 @@ class TestTables:
 
     def test_invalid_parquet_file_raises_manifest_error(self):
         pytest.importorskip("pyarrow")
-        with pytest.raises(ManifestError, match="cannot read the Parquet file"):
-            _read(b"PAR1 and then nothing", "m.parquet")
+        refused(ManifestError, "cannot read the Parquet file", _read, b"PAR1 and then nothing", "m.parquet")
 
     def test_without_pyarrow_the_extra_is_named(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "pyarrow", None)
-        with pytest.raises(MissingExtra, match=r"penstock\[parquet\]"):
-            _read(b"PAR1", "m.parquet")
+        refused(MissingExtra, r"penstock\[parquet\]", _read, b"PAR1", "m.parquet")
 
 
 class TestTablesOfStrangers:
@@ -71,8 +70,7 @@ class TestTablesOfStrangers:
             (pa.array(["a\0"]), "row 1: .*NUL"),
             (pa.array([""]), "row 1: a key must be a string"),
         ]:
-            with pytest.raises(ManifestError, match=f"m.parquet, {why}"):
-                _read(self._file(pa.table({"key": column})), "m.parquet")
+            refused(ManifestError, f"m.parquet, {why}", _read, self._file(pa.table({"key": column})), "m.parquet")
         for name, column, why in [
             ("size", pa.array([1.5]), "whole number"),
             ("size", pa.array([1 << 63], pa.uint64()), "whole number"),
@@ -80,8 +78,7 @@ class TestTablesOfStrangers:
             ("label", pa.array([10**18], pa.timestamp("us")), "m.parquet"),
             ("label", pa.array([{"a": b"b"}]), "not JSON"),
         ]:
-            with pytest.raises(ManifestError, match=why):
-                _read(self._file(pa.table({"key": ["a"], name: column})), "m.parquet")
+            refused(ManifestError, why, _read, self._file(pa.table({"key": ["a"], name: column})), "m.parquet")
 
     def test_dictionaries_nulls_and_nested_labels_are_read(self):
         pa = self.pa
@@ -92,8 +89,7 @@ class TestTablesOfStrangers:
 
     def test_a_name_that_stands_twice(self):
         table = self.pa.table([["a"], ["b"]], names=["key", "key"])
-        with pytest.raises(ManifestError, match="occurs twice"):
-            _read(self._file(table), "m.parquet")
+        refused(ManifestError, "occurs twice", _read, self._file(table), "m.parquet")
 
     def test_bombs(self, monkeypatch):
         monkeypatch.setenv(UNPACKED_VARIABLE, "8MiB")
@@ -103,8 +99,7 @@ class TestTablesOfStrangers:
         for table in (many, long):
             data = self._file(table, compression="zstd")
             assert len(data) < 100_000
-            with pytest.raises(ManifestError, match="at most 8388608 bytes once unpacked"):
-                _read(data, "m.parquet")
+            refused(ManifestError, "at most 8388608 bytes once unpacked", _read, data, "m.parquet")
 
     def test_a_file_that_changed_is_refused_or_read_in_full(self, seed):
         # Parquet has no checksums of its own by default: what decodes may differ, but is never raised raw.
@@ -142,8 +137,7 @@ def _refused_in_little_memory(data):
     with open("/proc/self/clear_refs", "w") as peak:
         peak.write("5")
     before = _resident("VmRSS")
-    with pytest.raises(ManifestError, match=r"m\.parquet.*(unpack|held)"):
-        _read(data, "m.parquet")
+    refused(ManifestError, r"m\.parquet.*(unpack|held)", _read, data, "m.parquet")
     assert _resident("VmHWM") - before < 256 << 20
 
 

@@ -16,6 +16,7 @@ from penstock.data.catalog.discovery import scan as scanning
 from penstock.engine.contracts.driver import Abilities
 from penstock.errors import ConfigError, Damaged, Throttled
 from penstock.values import ObjectMeta, Page
+from tests.refusals import refused
 
 # Few letters and many slashes make the shapes that matter: nested, empty and repeated directories, keys beside them.
 _keys = st.sets(st.text("ab/é🐶", min_size=1, max_size=7), max_size=60)
@@ -325,9 +326,8 @@ class TestTrouble:
                 entries = () if loop == "empty pages" else page.entries
                 return Page(entries, page.prefixes, f"token {len(self.requests)}" if loop == "empty pages" else "token")
 
-        with pytest.raises(Damaged, match="does not advance") as caught:
-            scan(Circle([f"p/{i}" for i in range(99)], 10), "p/")
-        assert caught.value.url == "s3://bucket/p/"
+        error = refused(Damaged, "does not advance", scan, Circle([f"p/{i}" for i in range(99)], 10), "p/")
+        assert error.url == "s3://bucket/p/"
 
     @pytest.mark.parametrize("name", ["{1}/{0:04}", "{0:04}"])
     def test_a_server_that_ignores_start_after_is_listed_plainly(self, bucket_of, name):
@@ -393,5 +393,4 @@ class TestTrouble:
         assert not any(asked["start_after"] or asked["delimiter"] for asked in bucket.requests)
 
     def test_zero_workers_raises_config_error(self, bucket_of):
-        with pytest.raises(ConfigError, match="workers"):
-            scan(bucket_of([]), "", workers=0)
+        refused(ConfigError, "workers", scan, bucket_of([]), "", workers=0)

@@ -10,6 +10,7 @@ import penstock as ps
 from penstock.data.catalog.discovery.shards import expand_braces
 from penstock.errors import Changed, ConfigError, Damaged, InvalidURL, NotFound, Unsupported, Unusable
 from tests.data.shards.archives import tar
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -80,8 +81,7 @@ def test_single_shard_and_order_of_a_list(folder):
 def test_urls_that_name_no_shards_are_refused(folder, urls, error, says):
     (folder / "tokens.bin").write_bytes(bytes(8))
     (folder / "labels.csv").write_bytes(b"key,label\na.png,3\n")
-    with pytest.raises(error, match=says):
-        ps.Catalog.from_shards(urls.format(folder))
+    refused(error, says, ps.Catalog.from_shards, urls.format(folder))
 
 
 @pytest.mark.parametrize(
@@ -98,38 +98,30 @@ def test_urls_that_name_no_shards_are_refused(folder, urls, error, says):
     ],
 )
 def test_arguments_that_leave_no_sample_or_fail_are_refused(folder, arguments, error, says):
-    with pytest.raises(error, match=says):
-        ps.Catalog.from_shards(folder, **arguments)
+    refused(error, says, ps.Catalog.from_shards, folder, **arguments)
 
 
 def test_shards_without_any_sample_are_refused(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar([]))
-    with pytest.raises(NotFound, match="no sample was found in 1 shard"):
-        ps.Catalog.from_shards(tmp_path)
+    refused(NotFound, "no sample was found in 1 shard", ps.Catalog.from_shards, tmp_path)
     assert len(ps.MapDataset.from_shards(tmp_path, allow_empty=True)) == 0
-    with pytest.raises(NotFound, match="no sample was found in 1 shard"):
-        ps.index(tmp_path, tmp_path / "saved.catalog", format="tar")
+    refused(NotFound, "no sample was found in 1 shard", ps.index, tmp_path, tmp_path / "saved.catalog", format="tar")
 
 
 def test_lists_that_cannot_be_meant_are_refused(folder):
     for url in (f"{folder}/train-*.tar", f"{folder}/train-00.tar::{folder}/train-01.tar", f"{folder}/"):
-        with pytest.raises((NotFound, InvalidURL), match="names shards one by one"):
-            ps.Catalog.from_shards([url])
-    with pytest.raises(NotFound, match="list of shards is empty"):
-        ps.Catalog.from_shards([])
-    with pytest.raises(InvalidURL, match="named twice"):
-        ps.Catalog.from_shards([folder / "train-00.tar"] * 2)
+        refused((NotFound, InvalidURL), "names shards one by one", ps.Catalog.from_shards, [url])
+    refused(NotFound, "list of shards is empty", ps.Catalog.from_shards, [])
+    refused(InvalidURL, "named twice", ps.Catalog.from_shards, [folder / "train-00.tar"] * 2)
     with pytest.raises(InvalidURL, match=r"ps\.concat"):
         ps.Catalog.from_shards([folder / "train-00.tar", "memory://bucket/train-00.tar"])
-    with pytest.raises(Unusable, match="format must be"):
-        ps.Catalog.from_shards(folder, format="targz")
+    refused(Unusable, "format must be", ps.Catalog.from_shards, folder, format="targz")
 
 
 @pytest.mark.parametrize("kind", [set, frozenset])
 def test_urls_without_an_order_are_refused_since_ranks_would_differ(folder, kind):
     urls = kind(f"{folder}/train-{number:02}.tar" for number in range(3))
-    with pytest.raises(Unusable, match=r"another order in each process.*sorted"):
-        ps.Catalog.from_shards(urls)
+    refused(Unusable, r"another order in each process.*sorted", ps.Catalog.from_shards, urls)
     with pytest.raises(Unusable, match=r"another order in each process.*sorted"):
         ps.TokenDataset.from_shards(urls, length=4, dtype="uint16")
     assert len(ps.Catalog.from_shards(sorted(urls))) == 15
@@ -184,8 +176,7 @@ def test_catalog_is_saved_opened_sliced_and_pickled_with_its_format(folder):
 
 
 def test_samples_of_shards_are_not_grouped_again(folder):
-    with pytest.raises(Unusable, match="have fields by key="):
-        ps.Catalog.from_shards(folder).with_groups("stem")
+    refused(Unusable, "have fields by key=", ps.Catalog.from_shards(folder).with_groups, "stem")
 
 
 def test_split_draws_samples_and_not_shards(tmp_path):
@@ -205,16 +196,13 @@ def test_catalogs_of_different_formats_are_not_added(folder):
 
 def test_damaged_shard_is_named(folder):
     (folder / "train-01.tar").write_bytes(b"x" * 4096)
-    with pytest.raises(Damaged, match=r"no tar header is at byte 0.*train-01\.tar"):
-        ps.Catalog.from_shards(folder)
+    refused(Damaged, r"no tar header is at byte 0.*train-01\.tar", ps.Catalog.from_shards, folder)
 
 
 def test_compressed_shard_below_a_prefix_is_not_left_out_in_silence(folder):
     (folder / "train-03.tar.gz").write_bytes(b"")
-    with pytest.raises(Unusable, match="train-03"):
-        ps.Catalog.from_shards(folder)
-    with pytest.raises(Unsupported, match="train-03"):
-        ps.Catalog.from_shards(folder, format="tar")
+    refused(Unusable, "train-03", ps.Catalog.from_shards, folder)
+    refused(Unsupported, "train-03", ps.Catalog.from_shards, folder, format="tar")
 
 
 def test_empty_shards_have_no_samples(folder):
@@ -232,8 +220,7 @@ def test_same_key_in_two_shards_is_two_samples_and_in_one_packed_shard_an_error(
         (tmp_path / f"{number}.tar").write_bytes(tar([(f"a.{field}", b"x")]))
     dataset = ps.MapDataset.from_shards(tmp_path)
     assert [(sample.key, sample.fields) for sample in dataset] == [("a", ("jpg",)), ("a", ("cls",))]
-    with pytest.raises(Unusable, match="two samples of one shard have the key 'a'"):
-        ps.pack(dataset, tmp_path / "to")
+    refused(Unusable, "two samples of one shard have the key 'a'", ps.pack, dataset, tmp_path / "to")
 
 
 def test_shard_that_is_replaced_after_the_index_is_a_change(folder):

@@ -9,6 +9,7 @@ import penstock as ps
 from penstock.errors import ChecksumMismatch, Damaged, NotFound, Unsupported, Unusable
 from penstock.events import RangeRead, subscribe
 from tests.data.shards.mosaic import GOLDEN, SMALL, index, shard, small
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -59,8 +60,7 @@ def test_shards_are_read_without_an_index(folder):
     (there / "index.json").unlink()
     assert numbers(there) == numbers(there, format="mds") == [*range(20)]
     for kind in (None, "mds"):
-        with pytest.raises(NotFound, match=r"no such index\.json"):
-            numbers(there / "index.json", format=kind)
+        refused(NotFound, r"no such index\.json", numbers, there / "index.json", format=kind)
     assert numbers([GOLDEN / "zstd" / f"shard.0000{at}.mds.zstd" for at in range(3)], format="mds") == [*range(20)]
 
 
@@ -70,27 +70,22 @@ def test_stale_indexes_are_refused(folder, kind):
     part = "raw_data" if kind == "plain" else "zip_data"
     first = changed(there)
     changed(there, **{part: first[part] | {"bytes": 5}})
-    with pytest.raises(Damaged, match=r"states 5 bytes, and the shard has \d+") as caught:
-        numbers(there)
-    assert first[part]["basename"] in caught.value.url
+    error = refused(Damaged, r"states 5 bytes, and the shard has \d+", numbers, there)
+    assert first[part]["basename"] in error.url
     changed(there, **{part: first[part]}, samples=9)
-    with pytest.raises(Damaged, match="states 9 samples, and the shard has 10"):
-        numbers(there)
+    refused(Damaged, "states 9 samples, and the shard has 10", numbers, there)
     changed(there, samples=10, column_encodings=["bytes", "int", "bytes"])
-    with pytest.raises(Damaged, match=r"index\.json does not fit the shard, which has the columns"):
-        numbers(there)
+    refused(Damaged, r"index\.json does not fit the shard, which has the columns", numbers, there)
     changed(there, column_encodings=first["column_encodings"])
     assert numbers(there) == [*range(20)]
     (there / first[part]["basename"]).unlink()
-    with pytest.raises(NotFound, match="names the shard, which is not there"):
-        numbers(there)
+    refused(NotFound, "names the shard, which is not there", numbers, there)
 
 
 def test_shards_that_the_index_does_not_name_are_refused(folder):
     there = folder("plain")
     shutil.copy(there / "shard.00000.mds", there / "shard.00003.mds")
-    with pytest.raises(Damaged, match=r"plain/index\.json does not name this shard.*pass the URL of index\.json"):
-        numbers(there)
+    refused(Damaged, r"plain/index\.json does not name this shard.*pass the URL of index\.json", numbers, there)
     assert numbers(there / "index.json") == [*range(20)]
     assert len(numbers(f"{there}/*.mds")) == 30
 
@@ -101,27 +96,22 @@ def test_hostile_indexes_are_refused(folder):
     shutil.copy(there / "shard.00000.mds", there.parent / "outside.mds")
     changed(there, raw_data=first["raw_data"] | {"basename": "../outside.mds"})
     for url in (there, there / "index.json"):
-        with pytest.raises(Damaged, match=r"'\.\./outside\.mds', which cannot be a file below its folder") as caught:
-            numbers(url)
-        assert caught.value.url.endswith("/index.json")
+        error = refused(Damaged, r"'\.\./outside\.mds', which cannot be a file below its folder", numbers, url)
+        assert error.url.endswith("/index.json")
     (there / "index.json").write_text(json.dumps({"version": 2, "shards": []}))
-    with pytest.raises(NotFound, match="names no shard"):
-        numbers(there)
+    refused(NotFound, "names no shard", numbers, there)
     (there / "index.json").write_bytes(b"")
-    with pytest.raises(Damaged, match=r"cannot read the index\.json of MDS shards: not JSON"):
-        numbers(there)
+    refused(Damaged, r"cannot read the index\.json of MDS shards: not JSON", numbers, there)
     with (there / "index.json").open("wb") as file:
         file.truncate(257 << 20)
-    with pytest.raises(Damaged, match="bytes: too many"):
-        numbers(there)
+    refused(Damaged, "bytes: too many", numbers, there)
 
 
 def test_folder_of_a_writer_without_samples_is_an_empty_dataset_on_request(tmp_path):
     (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": []}))
     for url in (f"{tmp_path}/", tmp_path, tmp_path / "index.json"):
         assert len(ps.MapDataset.from_shards(url, allow_empty=True)) == 0
-        with pytest.raises(NotFound, match="no sample was found in 0 shards"):
-            ps.MapDataset.from_shards(url)
+        refused(NotFound, "no sample was found in 0 shards", ps.MapDataset.from_shards, url)
     with pytest.raises(NotFound, match="none of the 1 objects is a shard"):
         ps.MapDataset.from_shards(f"{tmp_path}/", format="tar", allow_empty=True)
 
@@ -131,16 +121,13 @@ def test_hashes_of_compressed_shards_are_compared(folder):
     first = changed(there)
     for part in ("raw_data", "zip_data"):
         changed(there, **{part: first[part] | {"hashes": {"sha1": "0" * 40}}})
-        with pytest.raises(ChecksumMismatch, match="states the sha1 0000") as caught:
-            numbers(there)
-        assert "shard.00000" in caught.value.url
+        error = refused(ChecksumMismatch, "states the sha1 0000", numbers, there)
+        assert "shard.00000" in error.url
         changed(there, **{part: first[part]})
     changed(there, raw_data=first["raw_data"] | {"bytes": 100})
-    with pytest.raises(Damaged, match="inflate to more than the 100 that are stated"):
-        numbers(there)
+    refused(Damaged, "inflate to more than the 100 that are stated", numbers, there)
     changed(there, raw_data=first["raw_data"] | {"bytes": 10_000})
-    with pytest.raises(Damaged, match=r"which inflates to \d+ bytes, not 10000"):
-        numbers(there)
+    refused(Damaged, r"which inflates to \d+ bytes, not 10000", numbers, there)
 
 
 def test_a_folder_in_which_mosaic_has_decompressed_is_read(folder, tmp_path):
@@ -180,15 +167,12 @@ def test_compressed_shards_beside_others_are_refused_with_what_to_do(folder):
         for part in ("raw_data", "zip_data"):
             each[part]["basename"] = "z" + each[part]["basename"]
     (there / "index.json").write_text(json.dumps({"version": 2, "shards": mine["shards"] + its["shards"]}))
-    with pytest.raises(Unusable, match=r"index\.json names compressed shards and others.*ps\.concat"):
-        numbers(there)
+    refused(Unusable, r"index\.json names compressed shards and others.*ps\.concat", numbers, there)
 
 
 def test_other_compressions_are_refused(folder):
-    with pytest.raises(Unsupported, match=r"shard\.00000\.mds\.br.*with compression=.zstd., or without"):
-        numbers(folder("br"))
-    with pytest.raises(Unsupported, match="compressed with br, which is not read"):
-        numbers(GOLDEN / "br" / "index.json")
+    refused(Unsupported, r"shard\.00000\.mds\.br.*with compression=.zstd., or without", numbers, folder("br"))
+    refused(Unsupported, "compressed with br, which is not read", numbers, GOLDEN / "br" / "index.json")
 
 
 def test_a_catalog_is_refreshed_with_the_index(folder, tmp_path):
@@ -199,8 +183,7 @@ def test_a_catalog_is_refreshed_with_the_index(folder, tmp_path):
     catalog = ps.index(there, tmp_path / "catalog", format="mds")
     assert catalog.refresh(there) is catalog
     last.rename(there / "shard.00002.mds")
-    with pytest.raises(Damaged, match="does not name this shard"):
-        catalog.refresh(there)
+    refused(Damaged, "does not name this shard", catalog.refresh, there)
     (there / "index.json").write_text(json.dumps(whole))
     fresh = catalog.refresh(there)
     assert len(fresh) == 20
