@@ -29,7 +29,7 @@ def main():
     arguments.add_argument("--steps", type=int, default=100)
     options = arguments.parse_args()
     dataset = ps.MapDataset.from_shards(options.remote, format="mds", fields=("image", "class"), transform=decode)
-    loader = ps.DataLoader(dataset, batch_size=50, shuffle=ps.Lanes())
+    loader = ps.DataLoader(dataset, batch_size=50, shuffle=ps.order.Lanes())
     model = torch.nn.Linear(32 * 32, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = ps.CheckpointManager(options.run, keep_last=2)

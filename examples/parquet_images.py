@@ -39,7 +39,7 @@ def main():
     options = arguments.parse_args()
     dataset = ps.MapDataset(catalog_of(options.url, options.run + "rows.catalog"), transform=decode)
     # Each row group is read once an epoch, and the rows of several are mixed.
-    loader = ps.DataLoader(dataset, batch_size=50, shuffle=ps.Lanes())
+    loader = ps.DataLoader(dataset, batch_size=50, shuffle=ps.order.Lanes())
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 64 * 64, 1000))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     run = ps.CheckpointManager(options.run, keep_last=2)

@@ -37,7 +37,7 @@ def main():
     arguments.add_argument("--epochs", type=int, default=2)
     options = arguments.parse_args()
     dataset = ps.MapDataset(catalog_of(options.shards, options.run + "shards.catalog"), transform=decode)
-    loader = ps.DataLoader(dataset, batch_size=50, shuffle=ps.Lanes())
+    loader = ps.DataLoader(dataset, batch_size=50, shuffle=ps.order.Lanes())
     model = torch.nn.Linear(32 * 32, 10)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     run = ps.CheckpointManager(options.run, keep_last=2)

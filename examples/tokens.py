@@ -25,7 +25,7 @@ def main() -> None:
     # A window begins with the last token of the one before, so that every token but a file's first is predicted.
     length = arguments.context + 1
     dataset = ps.TokenDataset.from_shards(arguments.url, length=length, stride=arguments.context, dtype="uint16")
-    loader = ps.DataLoader(dataset, arguments.batch_size, shuffle=ps.Lanes(), seed=1)
+    loader = ps.DataLoader(dataset, arguments.batch_size, shuffle=ps.order.Lanes(), seed=1)
     print(f"{dataset.tokens} tokens, {len(dataset)} windows, {dataset.left_out} tokens left out")
 
     model = torch.nn.Sequential(torch.nn.Embedding(arguments.vocabulary, 32), torch.nn.Linear(32, arguments.vocabulary))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
+# Modules of public names alone, as the face is.
+FACES = {"cache", "credentials", "order"}
 # From the ground up. A room may import from any row above its own in this table, and from itself; in a row that is a
 # tuple also from those left of it.
 FLOORS: tuple[tuple[str, ...] | frozenset[str], ...] = (
@@ -18,8 +20,8 @@ FLOORS: tuple[tuple[str, ...] | frozenset[str], ...] = (
     frozenset({"engine"}),
     frozenset({"stores"}),
     ("source", "copies", "verbs"),
-    ("observe", "checkpoint", "data", "jobs"),
-    frozenset({"interop", "ray", "testing"}),
+    ("checkpoint", "data", "observe", "jobs"),
+    frozenset({"interop", "ray", "testing", *FACES}),
     frozenset({"cli", "compat"}),
 )
 ROOMS = set().union(*FLOORS)
@@ -53,7 +55,8 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
 GROUND = set(FLOORS[0])
 # Parts of the engine that do not know one another: what sends, what decides, what keeps.
 ENGINES = ({"transport"}, {"operations", "read", "fetch", "write"}, {"cache"})
-ABOVE_THE_WAIST = set().union(*FLOORS[4:]) - {"testing"}  # testing tests the engines, so it may name them
+# testing tests the engines, so it may name them.
+ABOVE_THE_WAIST = set().union(*FLOORS[4:]) - {"testing", *FACES}
 FOR_STORES = {"contracts", "transport", "endpoint", "buffer", "budget", "waiting", "support", "blocks", "node"}
 FOR_STORES |= {"listing"}
 STORES_FOR_ALL = {"urls", "store"}  # of stores/, what rooms above source may see: no store by name
@@ -500,7 +503,8 @@ def namesakes(modules: Mapping[str, Module]) -> Iterator[str]:
 def unmirrored(sources: Iterable[str], tests: Collection[str]) -> list[str]:
     """Return the modules that no file of `tests` mirrors: `penstock.a.b` is tested by `a/test_b.py`.
 
-    `engine/contracts/` and `data/order/protocol` hold contracts only, `__init__` and `__main__` nothing of their own.
+    `engine/contracts/` and `data/order/protocol` hold contracts only; `__init__`, `__main__` and the modules of public
+    names nothing of their own.
     """
     plain = [name.split(".")[1:] for name in sources]
     named = {
@@ -514,6 +518,7 @@ def unmirrored(sources: Iterable[str], tests: Collection[str]) -> list[str]:
         and name not in packages
         and not name.endswith("__main__")
         and not name.startswith(("engine.contracts.", "data.order.protocol"))
+        and name not in FACES
     ]
 
 

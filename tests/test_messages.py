@@ -123,6 +123,6 @@ def test_messages_name_arguments_and_options_that_exist():
 
 def test_arguments_of_other_functions_are_noticed():
     assert unknown("pass patience=3") == ["patience="]
-    assert unknown("give ps.BlockShuffle(seed=3) as shuffle=") == ["BlockShuffle(seed=)"]
+    assert unknown("give ps.order.BlockShuffle(seed=3) as shuffle=") == ["BlockShuffle(seed=)"]
     assert unknown("run penstock ls --colour") == ["--colour"]
     assert unknown("ps.ReadOptions(ahead_bytes=…) or --anonymous") == []

@@ -36,6 +36,6 @@ step: int | None = run.latest()
 with ps.open("s3://bucket/x", "rb") as file:
     text: str = file.read()  # error: assignment
 sizes: list[int] = [meta.size for meta in ps.list("s3://bucket/train/")]
-credentials: ps.Credentials
+credentials: ps.credentials.Credentials
 error: type[Exception] = ps.PenstockError
 zarr = ps.ZarrDataset("s3://bucket/era5.zarr")

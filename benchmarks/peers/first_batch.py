@@ -22,7 +22,7 @@ def read(meter, *, resumes):
         with meter:
             began = time.perf_counter()
             catalog = ps.Catalog.open(path, root=f"s3://{BUCKET}/{prefix}/tar/")
-            loader = ps.DataLoader(ps.MapDataset(catalog, store=ready(meter)), meter.batch, shuffle=ps.Lanes())
+            loader = ps.DataLoader(ps.MapDataset(catalog, store=ready(meter)), meter.batch, shuffle=ps.order.Lanes())
             if resumes:
                 state = loader.state_dict()
                 loader.load_state_dict(state | {"position": state["samples"] // 2 // meter.batch * meter.batch})

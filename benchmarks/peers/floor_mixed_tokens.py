@@ -13,7 +13,7 @@ import numpy as np
 from meter import BUCKET, Meter
 from token_windows import LENGTH, compare
 
-_RUN, _MIXED = 256, 160  # windows of a run, and runs that are mixed: as ps.Lanes() has them
+_RUN, _MIXED = 256, 160  # windows of a run, and runs that are mixed: as ps.order.Lanes() has them
 _WINDOW_BYTES = 2 * LENGTH
 meter, found = Meter(), []
 parts = [(key, at) for key in meter.keys for at in range(0, meter.size(key), _RUN * _WINDOW_BYTES)]

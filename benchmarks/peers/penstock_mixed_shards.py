@@ -10,4 +10,4 @@ prefix, dataset = shards(meter)
 half = len(dataset) // 2
 mix = ps.Mix({"first": dataset[:half], "second": dataset[half:]})
 with meter:
-    train(meter, prefix, ps.DataLoader(mix, meter.batch, shuffle=ps.Lanes(window_blocks=80)))
+    train(meter, prefix, ps.DataLoader(mix, meter.batch, shuffle=ps.order.Lanes(window_blocks=80)))

@@ -5,7 +5,7 @@ from sharded import shards, train
 
 import penstock as ps
 
-ORDER = ps.Lanes(block_bytes=1 << 20, window_blocks=70)  # 1,000 rows of 70 KB
+ORDER = ps.order.Lanes(block_bytes=1 << 20, window_blocks=70)  # 1,000 rows of 70 KB
 
 meter = Meter()
 prefix, dataset = shards(meter, "parquet")

@@ -20,7 +20,7 @@ def train(meter, **options):
     found = []
     meter.after = lambda: compare(meter, found)
     with meter:
-        loader = ps.DataLoader(dataset, meter.batch, shuffle=ps.Lanes())
+        loader = ps.DataLoader(dataset, meter.batch, shuffle=ps.order.Lanes())
         began = time.perf_counter()
         for batch in loader:
             meter.told.setdefault("first_s", time.perf_counter() - began)

@@ -13,6 +13,10 @@ from penstock.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock import cache as cache
+    from penstock import credentials as credentials
+    from penstock import observe as observe
+    from penstock import order as order
     from penstock.checkpoint.run.background import AsyncCheckpointer
     from penstock.checkpoint.run.steps import CheckpointManager
     from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
@@ -25,22 +29,11 @@ if TYPE_CHECKING:
     from penstock.data.datasets.map import MapDataset
     from penstock.data.datasets.mix import Mix
     from penstock.data.datasets.stateful import elastic_state
-    from penstock.data.loading.group import GroupReport, merge_reports
     from penstock.data.loading.loader import DataLoader
-    from penstock.data.loading.report import LoaderReport
-    from penstock.data.loading.summary import Prices
-    from penstock.data.order.blocks import BlockShuffle
-    from penstock.data.order.lanes import Lanes
-    from penstock.data.order.partition import Repeat
-    from penstock.data.order.weighted import WeightedShuffle
-    from penstock.data.order.weights import Schedule
     from penstock.data.reading.sample import Sample
     from penstock.data.tokens.dataset import TokenDataset
     from penstock.data.zarr.dataset import ZarrDataset
     from penstock.data.zarr.statistics.record import ZarrStatistics
-    from penstock.engine.cache.tiers import Cache, open_cache
-    from penstock.engine.contracts.credentials import BearerToken, Credentials
-    from penstock.engine.node.member import node_status
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
     from penstock.jobs.find import find, presign
@@ -76,24 +69,16 @@ _HOMES = {
     "AsyncCheckpointer": "checkpoint.run.background",
     "AzureOptions": "stores.azure.options",
     "BatchSampler": "data.datasets.batched",
-    "BearerToken": "engine.contracts.credentials",
-    "BlockShuffle": "data.order.blocks",
-    "Cache": "engine.cache.tiers",
     "CacheOptions": "options",
     "Catalog": "data.catalog.catalog",
     "Checkpoint": "checkpoint.torchfile.archive",
     "CheckpointManager": "checkpoint.run.steps",
-    "Credentials": "engine.contracts.credentials",
     "DataLoader": "data.loading.loader",
-    "LoaderReport": "data.loading.report",
-    "Prices": "data.loading.summary",
     "GCSOptions": "stores.gcs.options",
     "FsspecOptions": "stores.fsspec.options",
-    "GroupReport": "data.loading.group",
     "HTTPOptions": "stores.web.options",
     "OSSOptions": "stores.oss.options",
     "IterableDataset": "data.datasets.iterable",
-    "Lanes": "data.order.lanes",
     "MapDataset": "data.datasets.map",
     "Mix": "data.datasets.mix",
     "NodeOptions": "options",
@@ -103,15 +88,12 @@ _HOMES = {
     "Place": "values",
     "Ray": "jobs.parts.carriers",
     "ReadOptions": "options",
-    "Repeat": "data.order.partition",
     "RetryOptions": "options",
     "S3Options": "stores.s3.options",
     "Sample": "data.reading.sample",
-    "Schedule": "data.order.weights",
     "StoreOptions": "options",
     "TokenDataset": "data.tokens.dataset",
     "TransportOptions": "options",
-    "WeightedShuffle": "data.order.weighted",
     "WriteOptions": "options",
     "ZarrDataset": "data.zarr.dataset",
     "ZarrStatistics": "data.zarr.statistics.record",
@@ -126,10 +108,7 @@ _HOMES = {
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
-    "merge_reports": "data.loading.group",
-    "node_status": "engine.node.member",
     "open": "verbs",
-    "open_cache": "engine.cache.tiers",
     "open_safetensors": "checkpoint.safetensors.verbs",
     "pack": "jobs.packing.job",
     "presign": "jobs.find",
@@ -141,26 +120,22 @@ _HOMES = {
     "warm": "jobs.warm",
 }
 
+# Further public names, by subject: ``ps.order.Lanes``.
+_MODULES = {"cache", "credentials", "observe", "order"}
+
 __all__ = [
     "AsyncCheckpointer",
     "AzureOptions",
     "BatchSampler",
-    "BearerToken",
-    "BlockShuffle",
-    "Cache",
     "CacheOptions",
     "Catalog",
     "Checkpoint",
     "CheckpointManager",
-    "Credentials",
     "DataLoader",
     "FsspecOptions",
     "GCSOptions",
-    "GroupReport",
     "HTTPOptions",
     "IterableDataset",
-    "Lanes",
-    "LoaderReport",
     "MapDataset",
     "Mix",
     "NodeOptions",
@@ -169,18 +144,14 @@ __all__ = [
     "Path",
     "PenstockError",
     "Place",
-    "Prices",
     "Ray",
     "ReadOptions",
-    "Repeat",
     "RetryOptions",
     "S3Options",
     "Sample",
-    "Schedule",
     "StoreOptions",
     "TokenDataset",
     "TransportOptions",
-    "WeightedShuffle",
     "WriteOptions",
     "ZarrDataset",
     "ZarrStatistics",
@@ -195,10 +166,7 @@ __all__ = [
     "list",
     "load",
     "load_safetensors",
-    "merge_reports",
-    "node_status",
     "open",
-    "open_cache",
     "open_safetensors",
     "pack",
     "presign",
@@ -216,6 +184,8 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         """Return a public name, loaded from its module on first use."""
+        if name in _MODULES:
+            return import_module(f"penstock.{name}")
         if name not in _HOMES:
             message = f"module 'penstock' has no attribute {name!r}"
             raise AttributeError(message)
@@ -227,7 +197,7 @@ if not TYPE_CHECKING:
 
 def __dir__() -> Iterable[str]:
     """Return the public names, for completion."""
-    return sorted(__all__)
+    return sorted([*__all__, *_MODULES])
 
 
 if os.environ.get("PENSTOCK_OBSERVE"):

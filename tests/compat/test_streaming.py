@@ -73,7 +73,10 @@ def test_batches_do_not_depend_on_workers(workers, shuffle):
 
 def ps_batches(shuffle):
     dataset = ps.IterableDataset.from_shards(
-        GOLDEN / "plain", transform=lambda each: each["label"], shuffle=ps.Lanes() if shuffle else False, seed=9176
+        GOLDEN / "plain",
+        transform=lambda each: each["label"],
+        shuffle=ps.order.Lanes() if shuffle else False,
+        seed=9176,
     )
     return list(dataset.batched(3, torch.tensor))
 

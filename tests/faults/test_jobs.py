@@ -95,10 +95,10 @@ def test_killed_warm_leaves_a_valid_cache_and_can_be_resumed(store, tmp_path, se
         ps.warm("s3://bucket/near/", store=cached)
 
     for number in kills(work, seed):
-        assert ps.open_cache(str(tmp_path / "near")).verify().damaged == 0
+        assert ps.cache.open_cache(str(tmp_path / "near")).verify().damaged == 0
         for key in random.Random(seed + number).sample(sorted(NEAR), 10):
             with ps.open(f"s3://bucket/{key}", store=cached) as file:
                 assert file.read() == NEAR[key]
         done = ps.warm("s3://bucket/near/", store=cached)
         assert done.fetched + done.present == len(NEAR)
-        ps.open_cache(str(tmp_path / "near")).clear()
+        ps.cache.open_cache(str(tmp_path / "near")).clear()

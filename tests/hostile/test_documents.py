@@ -105,7 +105,7 @@ DOCUMENTS = {
     "inventory of Google": (GOOGLE, lambda document, _: inventory.parse_inventory_manifest(document, "gs://b/m.json")),
     "report of a loader": (
         REPORT | {"recommendation": "x", "cause": None},
-        written("r.json", lambda folder: repr(ps.merge_reports(folder / "r.json"))),
+        written("r.json", lambda folder: repr(ps.observe.merge_reports(folder / "r.json"))),
     ),
     "checkpoint of Ray": (
         {"penstock checkpoint": 1, "url": "s3://b/run/", "step": 100},

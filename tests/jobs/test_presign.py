@@ -132,7 +132,7 @@ def test_no_address_outlives_its_credentials():
     until = int(time.time()) + 2000
 
     def keys():
-        return ps.Credentials("AK", "SK", "session", expires_at=until)
+        return ps.credentials.Credentials("AK", "SK", "session", expires_at=until)
 
     store = ps.S3Options(endpoint="http://127.0.0.1:9", credentials=keys)
     with pytest.raises(Unusable, match=r"the credentials expire in \S+ seconds, and no address outlives them"):

@@ -74,7 +74,7 @@ def test_options_with_a_cache_are_pickled_and_compared():
 
 
 def function():
-    return ps.Credentials("AKIA", "hush")
+    return ps.credentials.Credentials("AKIA", "hush")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ class Unhashable:
         return isinstance(other, Unhashable)
 
     def __call__(self):
-        return ps.Credentials("AKIA", "hush")
+        return ps.credentials.Credentials("AKIA", "hush")
 
 
 @pytest.mark.parametrize(

@@ -217,9 +217,9 @@ def work(folder, endpoint, node, number):
 
     # Requests until both know of each other, and share.
     until = time.monotonic() + 30
-    while not (ps.node_status().processes and ps.node_status().connections < 6) and time.monotonic() < until:
+    while time.monotonic() < until and not ((now := ps.cache.node_status()).processes and now.connections < 6):
         sum(1 for _ in read(store))
-    status = ps.node_status()
+    status = ps.cache.node_status()
     met("shared")
     loader = read(ps.S3Options(endpoint=endpoint, node=shared, cache=cache))
     if number:

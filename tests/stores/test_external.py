@@ -153,7 +153,7 @@ import sys
 import penstock as ps
 
 def keys():
-    return ps.Credentials("testing", "testing")
+    return ps.credentials.Credentials("testing", "testing")
 
 def data(sample):
     return bytes(sample.data)

@@ -106,7 +106,7 @@ PLAIN = {
     "gcs-token": ("gs://bucket/key", lambda at: ps.GCSOptions(endpoint=at, token="tok3n")),
     "gcs-function": (
         "gs://bucket/key",
-        lambda at: ps.GCSOptions(endpoint=at, credentials=lambda: ps.BearerToken("tok3n")),
+        lambda at: ps.GCSOptions(endpoint=at, credentials=lambda: ps.credentials.BearerToken("tok3n")),
     ),
     "gcs-account": ("gs://bucket/key", lambda at: ps.GCSOptions(endpoint=at, credentials_json="{}")),
     "azure-token": ("az://bucket/key", lambda at: ps.AzureOptions(account="mine", endpoint=at, token="tok3n")),

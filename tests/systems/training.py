@@ -35,7 +35,7 @@ def main(folder: str, url: str) -> None:
     assert not hasattr(os, "memfd_create")
     assert multiprocessing.get_start_method() == "spawn"
     assert processors() == os.cpu_count()
-    assert ps.open_cache(ps.CacheOptions(path=f"{folder}/cache")).usage().stored_bytes == 0
+    assert ps.cache.open_cache(ps.CacheOptions(path=f"{folder}/cache")).usage().stored_bytes == 0
 
     for root in (f"{folder}/data/", f"{url}data/"):
         for number in range(COUNT):
@@ -50,7 +50,7 @@ def main(folder: str, url: str) -> None:
         cached = ps.S3Options(cache=ps.CacheOptions(path=f"{folder}/cache"))
         samples = ps.MapDataset.from_prefix(f"{url}data/", store=cached).__getitems__(range(COUNT))
         assert [sample.data[0] for sample in samples] == [*range(COUNT)]
-    assert ps.open_cache(ps.CacheOptions(path=f"{folder}/cache")).usage().stored_bytes > 0
+    assert ps.cache.open_cache(ps.CacheOptions(path=f"{folder}/cache")).usage().stored_bytes > 0
 
     ps.save({"weight": torch.arange(1000)}, f"{url}state.pt")
     assert torch.equal(ps.load(f"{url}state.pt")["weight"], torch.arange(1000))

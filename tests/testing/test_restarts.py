@@ -36,13 +36,13 @@ def streamed(catalog, **options) -> ps.IterableDataset:
 
 
 def test_a_block_shuffle_restarts_under_each_loader_and_no_other_order_takes_its_state(catalog):
-    def make(shuffle=ps.BlockShuffle(5, 2), **options):  # noqa: B008  frozen
+    def make(shuffle=ps.order.BlockShuffle(5, 2), **options):  # noqa: B008  frozen
         return lambda: ps.DataLoader(mapped(catalog), BATCH, shuffle=shuffle, **{"seed": 3, **options})
 
     def streaming():
-        return ps.DataLoader(streamed(catalog, shuffle=ps.BlockShuffle(5, 2)), BATCH)
+        return ps.DataLoader(streamed(catalog, shuffle=ps.order.BlockShuffle(5, 2)), BATCH)
 
-    others = [True, False, ps.BlockShuffle(6, 2), ps.BlockShuffle(5, 3)]
+    others = [True, False, ps.order.BlockShuffle(6, 2), ps.order.BlockShuffle(5, 3)]
     check_restarts(
         make(),
         epochs=1,

@@ -4,8 +4,8 @@
 values, images of Pillow. Differences:
 
 - Nothing is copied to ``local``: shards are read by ranges, compressed ones as a whole.
-- The order is another: ``ps.Lanes()`` with ``shuffle``, by ``shuffle_seed`` and epoch; the order of the shards without.
-  It is the same for any number of nodes, ranks and workers.
+- The order is another: ``ps.order.Lanes()`` with ``shuffle``, by ``shuffle_seed`` and epoch; the order of the shards
+  without. It is the same for any number of nodes, ranks and workers.
 - Each sample comes once per epoch, and all ranks have as many batches. Pass ``batch_size``, that of the loader and the
   rank, as Mosaic asks for: then the loader's batches do not depend on its workers either.
 - A state resumes exactly, on any number of ranks; ``StreamingDataLoader`` counts the samples. States of Mosaic are
@@ -56,7 +56,7 @@ _ELSEWHERE = {
     "MDSWriter": 'use mosaicml-streaming\'s own, or ps.pack(…, format="mds")',
 }
 _ONCE = "every sample comes once per epoch: see ps.Mix for weights"
-_ORDER = "the order is that of ps.Lanes(), for any number of nodes: leave it out"
+_ORDER = "the order is that of ps.order.Lanes(), for any number of nodes: leave it out"
 _OPTIONS = "pass store=ps.StoreOptions(retry=…), or the options of the store"
 # Values of arguments that have no other here, and what to use instead.
 _ONLY: dict[str, tuple[object, str]] = {
@@ -147,7 +147,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         partition_algo: ``"relaxed"`` only.
         num_canonical_nodes: None only: the order is the same for any number of nodes.
         batch_size: Samples per batch and rank, as the loader has; default 1.
-        shuffle: Shuffle by ``ps.Lanes()``.
+        shuffle: Shuffle by ``ps.order.Lanes()``.
         shuffle_algo: ``"py1e"`` only, which is not its order.
         shuffle_seed: Seed of the order.
         shuffle_block_size: None only.

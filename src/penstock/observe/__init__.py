@@ -11,7 +11,14 @@ From an event to its record:
 5. ``environment``: ``PENSTOCK_OBSERVE`` and profiles open sinks without a line of code.
 
 ``loader`` measures a loader instead: ``headroom``, and ``Scalars`` for TensorBoard and Weights & Biases.
+
+Reports of loaders come from ``data/loading``, with torch, and are imported at their first use.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from penstock.observe.chrome import ChromeTrace
 from penstock.observe.loader import Headroom, Scalars, headroom
@@ -21,12 +28,20 @@ from penstock.observe.prometheus import Prometheus
 from penstock.observe.sink import Record, Sink, Writer
 from penstock.observe.subscription import Subscription, to
 
+if TYPE_CHECKING:
+    from penstock.data.loading.group import GroupReport, merge_reports
+    from penstock.data.loading.report import LoaderReport
+    from penstock.data.loading.summary import Prices
+
 __all__ = [
     "ChromeTrace",
+    "GroupReport",
     "Headroom",
     "JsonLines",
+    "LoaderReport",
     "Log",
     "OpenTelemetry",
+    "Prices",
     "Prometheus",
     "Record",
     "Scalars",
@@ -34,5 +49,19 @@ __all__ = [
     "Subscription",
     "Writer",
     "headroom",
+    "merge_reports",
     "to",
 ]
+
+_LATE = {
+    "GroupReport": "data.loading.group",
+    "LoaderReport": "data.loading.report",
+    "Prices": "data.loading.summary",
+    "merge_reports": "data.loading.group",
+}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  of ``data/loading``
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"penstock.{_LATE[name]}"), name)

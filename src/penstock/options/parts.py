@@ -195,7 +195,7 @@ class CacheOptions(OptionsPart):
         >>> with ps.open("s3://bucket/train/3/0000.png", store=ps.S3Options(cache=cache)) as file:
         ...     file.read()[1:4]
         b'PNG'
-        >>> ps.open_cache("cache").usage().entries
+        >>> ps.cache.open_cache("cache").usage().entries
         1
 
     """

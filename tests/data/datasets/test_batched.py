@@ -105,11 +105,11 @@ def test_samples_repeated_to_fill_the_tail_are_marked_as_repeats(folder, tail, f
 
 def test_a_repeat_keeps_its_mark_through_an_index_a_batch_and_a_pickle(folder):
     dataset = ps.MapDataset.from_prefix(folder)
-    once, again = dataset.__getitems__([4, ps.Repeat(4)])
-    assert (once.repeat, again.repeat, dataset[ps.Repeat(4)].repeat) == (False, True, True)
+    once, again = dataset.__getitems__([4, ps.order.Repeat(4)])
+    assert (once.repeat, again.repeat, dataset[ps.order.Repeat(4)].repeat) == (False, True, True)
     assert pickle.loads(pickle.dumps(again)).repeat
-    assert pickle.loads(pickle.dumps(ps.Repeat(4))) == 4
-    assert isinstance(pickle.loads(pickle.dumps(ps.Repeat(4))), ps.Repeat)
+    assert pickle.loads(pickle.dumps(ps.order.Repeat(4))) == 4
+    assert isinstance(pickle.loads(pickle.dumps(ps.order.Repeat(4))), ps.order.Repeat)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -65,11 +65,11 @@ def expected(parts):
 ORDERS = {
     "catalog": False,
     "full": True,
-    "blocks": ps.BlockShuffle(block_bytes=20_000, window_blocks=4),
-    "lanes": ps.Lanes(block_bytes=9_000, window_blocks=3),
-    "by-number": ps.BlockShuffle(7, 3),
-    "lanes-in-order": ps.Lanes(9, shuffle=False),
-    "defaults": ps.Lanes(),
+    "blocks": ps.order.BlockShuffle(block_bytes=20_000, window_blocks=4),
+    "lanes": ps.order.Lanes(block_bytes=9_000, window_blocks=3),
+    "by-number": ps.order.BlockShuffle(7, 3),
+    "lanes-in-order": ps.order.Lanes(9, shuffle=False),
+    "defaults": ps.order.Lanes(),
 }
 
 
@@ -92,7 +92,7 @@ def test_order_is_that_of_one_dataset_of_the_same_samples(parts, expected, order
     for number, sample in enumerate(expected):
         (tmp_path / f"{number:04}").write_bytes(repr(sample).encode())
     one = ps.MapDataset.from_prefix(f"{tmp_path}/", transform=lambda sample: sample.read())
-    shuffle = ps.Lanes(10, 3) if order == "lanes" else ORDERS[order]
+    shuffle = ps.order.Lanes(10, 3) if order == "lanes" else ORDERS[order]
     first, second = (
         [each for batch in ps.DataLoader(dataset, 8, shuffle=shuffle, seed=4, collate_fn=list) for each in batch]
         for dataset in (one, ps.concat(*parts))
@@ -134,13 +134,13 @@ def test_iterable_among_the_parts_makes_the_whole_iterable(places, parts, expect
     assert sorted(first) == sorted(second) == sorted(expected)
     assert first != second
     check_restarts(
-        lambda: ps.DataLoader(ps.concat(parts[0], streamed, shuffle=ps.Lanes(), seed=3), 16, collate_fn=list)
+        lambda: ps.DataLoader(ps.concat(parts[0], streamed, shuffle=ps.order.Lanes(), seed=3), 16, collate_fn=list)
     )
 
 
 def test_blocks_by_bytes_end_where_a_part_ends_and_are_read_in_runs(parts):
     dataset = ps.concat(*parts)
-    order = dataset.fitted(ps.Lanes(block_bytes=20_000, window_blocks=2))
+    order = dataset.fitted(ps.order.Lanes(block_bytes=20_000, window_blocks=2))
     borders = {sum(order.block_samples[:at]) for at in range(len(order.block_samples) + 1)}
     assert {0, OBJECTS, OBJECTS + SHARDS * EACH, len(dataset)} <= borders
     requests = []
@@ -275,7 +275,7 @@ def test_place_of_the_parts_may_be_that_of_the_whole(parts):
     st.lists(st.integers(0, 12), min_size=1, max_size=4),
     st.integers(1, 3),
     st.integers(1, 5),
-    st.sampled_from([False, True, ps.BlockShuffle(3, 2), ps.Lanes(block_bytes=10, window_blocks=2)]),
+    st.sampled_from([False, True, ps.order.BlockShuffle(3, 2), ps.order.Lanes(block_bytes=10, window_blocks=2)]),
     st.data(),
 )
 @settings(max_examples=examples(40), deadline=None)

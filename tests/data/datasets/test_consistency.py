@@ -214,8 +214,8 @@ def test_a_store_that_is_gone_is_unreachable(tcp):
 
 
 LOADER = {"batch_size": 4, "shuffle": True, "seed": 3, "tail": "short"}
-BLOCKS = ps.BlockShuffle(block_samples=10)
-LANES = ps.Lanes(block_samples=10, lanes=np.int64(4))
+BLOCKS = ps.order.BlockShuffle(block_samples=10)
+LANES = ps.order.Lanes(block_samples=10, lanes=np.int64(4))
 
 
 def _loader(count=40, **options):

@@ -19,7 +19,7 @@ from tests.data.zarr.stores import numbered as values
 from tests.data.zarr.stores import write
 
 COUNT = 40
-ORDERS = [False, True, ps.BlockShuffle(5), ps.Lanes(4, 2), ps.Lanes(4, 2, 4, shuffle=False)]
+ORDERS = [False, True, ps.order.BlockShuffle(5), ps.order.Lanes(4, 2), ps.order.Lanes(4, 2, 4, shuffle=False)]
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 
@@ -135,6 +135,6 @@ def test_inspecting_a_nonexistent_batch_rank_or_epoch_is_refused(catalog, asked,
 
 
 def test_lanes_that_ranks_cannot_share_are_refused_as_when_an_iteration_begins(catalog):
-    loader = loaders(catalog, 3, 4, shuffle=ps.Lanes(4, 2, 4))[0]
+    loader = loaders(catalog, 3, 4, shuffle=ps.order.Lanes(4, 2, 4))[0]
     with pytest.raises(Unusable, match="cannot share lanes=4"):
         loader.inspect(0)

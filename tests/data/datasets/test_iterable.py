@@ -216,7 +216,7 @@ print(peak_kib() - before)
 
 
 def test_an_order_is_given_to_the_dataset(folder):
-    dataset = ps.IterableDataset.from_prefix(folder, transform=number, shuffle=ps.BlockShuffle(5, 1), seed=3)
+    dataset = ps.IterableDataset.from_prefix(folder, transform=number, shuffle=ps.order.BlockShuffle(5, 1), seed=3)
     seen = list(dataset)
     assert sorted(seen) == sorted(ps.IterableDataset.from_prefix(folder, transform=number))
     blocks = [each // 5 for each in seen]
@@ -228,6 +228,6 @@ def test_an_order_is_given_to_the_dataset(folder):
 
 def test_an_order_that_does_not_fit_the_catalog_is_refused_when_the_dataset_is_made(folder):
     with pytest.raises(Unusable, match="block_samples hold 7"):
-        ps.IterableDataset.from_prefix(folder, shuffle=ps.BlockShuffle([3, 4]))
+        ps.IterableDataset.from_prefix(folder, shuffle=ps.order.BlockShuffle([3, 4]))
     with pytest.raises(Unusable, match="block_samples hold 7"):
-        ps.DataLoader(ps.MapDataset.from_prefix(folder), 4, shuffle=ps.BlockShuffle([3, 4]))
+        ps.DataLoader(ps.MapDataset.from_prefix(folder), 4, shuffle=ps.order.BlockShuffle([3, 4]))

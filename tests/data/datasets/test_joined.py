@@ -31,9 +31,9 @@ def test_every_number_is_a_sample_of_one_part(joined):
 
 
 def test_repeats_stay_repeats(joined):
-    numbers, indices = joined.split([4, ps.Repeat(3), ps.Repeat(0)])
+    numbers, indices = joined.split([4, ps.order.Repeat(3), ps.order.Repeat(0)])
     assert (numbers, indices) == ([2, 2, 0], [1, 0, 0])
-    assert [isinstance(index, ps.Repeat) for index in indices] == [False, True, True]
+    assert [isinstance(index, ps.order.Repeat) for index in indices] == [False, True, True]
 
 
 def test_reads_are_those_of_each_part_in_turn(joined):
@@ -66,7 +66,7 @@ def test_objects_of_one_store_are_read_together_and_others_by_themselves(parts, 
     shards = ps.MapDataset.from_shards(f"{tmp_path}/d/")
     others = [ps.MapDataset.from_prefix("memory://other/"), ps.MapDataset.from_prefix(f"{tmp_path}/c/")]
     dataset = JoinedDataset()
-    dataset.join([parts[0], others[0], shards, others[1], shards.ordered(ps.Lanes(2))], [3, 1, 2, 2, 2])
+    dataset.join([parts[0], others[0], shards, others[1], shards.ordered(ps.order.Lanes(2))], [3, 1, 2, 2, 2])
     # Of shards that are read by ranges, too: each sample is a request of its own, as an object is.
     assert [each.numbers for each in dataset.members({})] == [(0, 2, 3), (1,), (4,)]
     alone = dataset.members({3: dataset.parts[3].reading})

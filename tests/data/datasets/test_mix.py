@@ -131,12 +131,12 @@ def test_dropped_batches_leave_no_sample_out_of_a_source(sources):
 
 def test_a_schedule_counts_the_samples_that_were_delivered(sources):
     alone = [dict.fromkeys(SIZES, 0) | {name: 1} for name in ("objects", "files")]
-    mix = {"weights": ps.Schedule([(0, alone[0]), (48, alone[0]), (48, alone[1])]), "epoch_samples": 30}
+    mix = {"weights": ps.order.Schedule([(0, alone[0]), (48, alone[0]), (48, alone[1])]), "epoch_samples": 30}
     loader = loader_of(sources, 16, mix=mix, tail="drop")
     assert [{*counted([batch])} for _ in range(5) for batch in loader] == [{"objects"}] * 3 + [{"files"}] * 2
 
 
-@pytest.mark.parametrize("shuffle", [True, False, ps.Lanes(), ps.BlockShuffle(4, 2)])
+@pytest.mark.parametrize("shuffle", [True, False, ps.order.Lanes(), ps.order.BlockShuffle(4, 2)])
 @pytest.mark.parametrize("arguments", [{}, {"batches": "random"}, {"batches": "one-source"}, {"weights": None}])
 def test_a_mixture_resumes_after_any_batch(sources, shuffle, arguments):
     check_restarts(lambda: loader_of(sources, mix=arguments, shuffle=shuffle))
@@ -169,7 +169,7 @@ def test_global_batches_are_the_same_for_any_ranks(sources):
 
 
 def test_lanes_are_read_by_one_rank_each(sources):
-    order = ps.Lanes(5, lanes=2)
+    order = ps.order.Lanes(5, lanes=2)
     sources = {"a": sources["shards"], "b": sources["shards"][:20]}
     arguments = {"weights": {"a": 2, "b": 1}}
     ranks = [[*loader_of(sources, 6, mix=arguments, shuffle=order, place=Place(rank, 2))] for rank in range(2)]
@@ -221,7 +221,7 @@ def test_persistent_workers_of_torch_refuse_weights_that_they_do_not_know(source
 
 
 def test_a_schedule_moves_the_shares_during_the_run(sources):
-    schedule = ps.Schedule([(0, WEIGHTS), (80, {"objects": 0, "shards": 8, "files": 0})])
+    schedule = ps.order.Schedule([(0, WEIGHTS), (80, {"objects": 0, "shards": 8, "files": 0})])
     loader = loader_of(sources, mix={"weights": schedule, "epoch_samples": 160})
     shares = [counted([batch])["shards"] for batch in loader]
     assert shares[0] == 2
@@ -419,9 +419,9 @@ class TestRefusals:
             ({"weights": WEIGHTS | {"files": 1e-300}}, r"more than 2\^62 samples"),
             ({"epoch_samples": 10, "ends": "once"}, "pass one of the two"),
             ({"ends": "once", "batches": "one-source"}, "does not go with"),
-            ({"weights": ps.Schedule([(0, WEIGHTS)])}, "pass epoch_samples="),
-            ({"weights": ps.Schedule([(0, WEIGHTS)]), "ends": "once"}, "does not go with"),
-            ({"weights": ps.Schedule([(0, {"x": 1})]), "epoch_samples": 9}, "lacks the source"),
+            ({"weights": ps.order.Schedule([(0, WEIGHTS)])}, "pass epoch_samples="),
+            ({"weights": ps.order.Schedule([(0, WEIGHTS)]), "ends": "once"}, "does not go with"),
+            ({"weights": ps.order.Schedule([(0, {"x": 1})]), "epoch_samples": 9}, "lacks the source"),
             ({"on_error": "skip"}, "on_error must be a mapping"),
             ({"on_error": {"x": "skip"}}, "on_error names 'x'"),
             ({"on_error": {"files": "drop"}}, "must be 'raise' or 'skip'"),
@@ -472,7 +472,7 @@ class TestRefusals:
     @pytest.mark.parametrize("ends", ["once", "longest"])
     def test_new_weights_that_change_later_where_ends_gives_the_length_of_an_epoch(self, sources, ends):
         loader = loader_of(sources, mix={"ends": ends})
-        schedule = ps.Schedule([(0, WEIGHTS), (16, WEIGHTS | {"files": 0})], linear=False)
+        schedule = ps.order.Schedule([(0, WEIGHTS), (16, WEIGHTS | {"files": 0})], linear=False)
         with pytest.raises(Unusable, match=r"a ps\.Schedule is for a mixture with epoch_samples="):
             loader.load_state_dict(loader.state_dict(), new_weights=schedule)
 
@@ -493,7 +493,7 @@ class TestRefusals:
             ([(0, {"a": 1}), (5, {"b": 1})], "lacks the source 'a'"),
         ):
             with pytest.raises(Unusable, match=words):
-                ps.Schedule(stages)
+                ps.order.Schedule(stages)
 
     def test_functions_that_cannot_be_sent_to_workers(self, places):
         # No library pickles a lock.
@@ -520,8 +520,8 @@ class TestRefusals:
 
     def test_lanes_that_differ(self, places):
         shards = {
-            "a": ps.IterableDataset.from_shards(places["shards"], shuffle=ps.Lanes(4, lanes=2)),
-            "b": ps.IterableDataset.from_shards(places["shards"], shuffle=ps.Lanes(4, lanes=4)),
+            "a": ps.IterableDataset.from_shards(places["shards"], shuffle=ps.order.Lanes(4, lanes=2)),
+            "b": ps.IterableDataset.from_shards(places["shards"], shuffle=ps.order.Lanes(4, lanes=4)),
         }
         with pytest.raises(Unusable, match="same number of lanes"):
             ps.Mix(shards)

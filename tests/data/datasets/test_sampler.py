@@ -75,7 +75,7 @@ def test_ranks_share_the_global_batch_and_repeats_say_so():
     ranks = [list(sampler(4, place=ps.Place(rank, 2))) for rank in range(2)]
     assert [one + two for one, two in zip(*ranks, strict=True)] == epochs(1)[0]
     padded = list(sampler(10, tail="pad"))
-    assert [isinstance(index, ps.Repeat) for index in padded[-1]] == [False] + [True] * 9
+    assert [isinstance(index, ps.order.Repeat) for index in padded[-1]] == [False] + [True] * 9
     assert padded[-1][1:] == padded[0][:9]
 
 

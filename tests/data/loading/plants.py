@@ -151,7 +151,7 @@ def loader(cause: str, url: str, num_workers: int = 0, urls: Iterable[str] = ())
     return ps.DataLoader(dataset, size, num_workers=num_workers, **options)
 
 
-def named(loader: ps.DataLoader, cause: str) -> tuple[ps.LoaderReport, int]:
+def named(loader: ps.DataLoader, cause: str) -> tuple[ps.observe.LoaderReport, int]:
     """Train until the report names ``cause``, at most 20 epochs; return it, and how many these were.
 
     Workers take their time to start, which counts as well: most of a short training on a busy machine.

@@ -40,7 +40,7 @@ def test_more_threads_or_processes_are_recommended_only_where_there_are_processo
 
 
 def test_blocks_are_recommended_where_small_samples_of_shards_cost_requests():
-    named = {cause for cause in CAUSES if "shuffle=ps.Lanes()" in advice(cause, SETUPS[-1])}
+    named = {cause for cause in CAUSES if "shuffle=ps.order.Lanes()" in advice(cause, SETUPS[-1])}
     assert named == {"first byte", "throttled", "paced", "retries", "memory budget", "python"}
     assert not any("Lanes" in advice(cause, SETUPS[0]) for cause in CAUSES)
 

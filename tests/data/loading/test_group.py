@@ -22,7 +22,7 @@ def test_two_ranks_write_their_reports_and_the_one_that_waited_longest_is_named(
     with Scripted(plants.objects("none")) as server:
         found = ranks(2, f"tcp://127.0.0.1:{free_port()}", _save, server.url, str(tmp_path))
     assert found == [f"{tmp_path}/{rank}.json" for rank in range(2)]
-    group = ps.merge_reports(f"{tmp_path}/*.json")
+    group = ps.observe.merge_reports(f"{tmp_path}/*.json")
     assert [(each.rank, each.world, each.batches) for each in group.ranks] == [(0, 2, 3), (1, 2, 3)]
     waited_s = [json.loads((tmp_path / f"{rank}.json").read_text())["waiting_s"] for rank in range(2)]
     assert group.slowest.rank == waited_s.index(max(waited_s))
@@ -52,8 +52,8 @@ def test_the_rank_that_waited_longest_is_named_and_so_are_those_that_are_missing
 def test_of_two_reports_of_a_rank_the_later_one_counts():
     report = plants.loader("none", "http://127.0.0.1:1").report()
     early, late = replace(report, batches=3), replace(report, batches=7)
-    assert [each.batches for each in ps.merge_reports([late, early]).ranks] == [7]
-    assert ps.merge_reports(early).slowest.batches == 3
+    assert [each.batches for each in ps.observe.merge_reports([late, early]).ranks] == [7]
+    assert ps.observe.merge_reports(early).slowest.batches == 3
 
 
 def test_merging_damaged_missing_or_zero_reports_raises(tmp_path):
@@ -61,12 +61,12 @@ def test_merging_damaged_missing_or_zero_reports_raises(tmp_path):
     (tmp_path / "y.json").write_text("[")
     for name in ("x", "y"):
         with pytest.raises(Damaged, match="cannot read a report"):
-            ps.merge_reports(tmp_path / f"{name}.json")
+            ps.observe.merge_reports(tmp_path / f"{name}.json")
     for name in ("none.json", "none-*.json"):
         with pytest.raises(NotFound):
-            ps.merge_reports([tmp_path / name])
+            ps.observe.merge_reports([tmp_path / name])
     with pytest.raises(Unusable, match="one report or more"):
-        ps.merge_reports([])
+        ps.observe.merge_reports([])
 
 
 WRITTEN = {
@@ -98,10 +98,10 @@ WRITTEN = {
 )
 def test_values_that_no_report_has_are_damage(tmp_path, changed):
     (tmp_path / "x.json").write_text(json.dumps(WRITTEN))
-    assert ps.merge_reports(tmp_path / "x.json").missing == (1,)
+    assert ps.observe.merge_reports(tmp_path / "x.json").missing == (1,)
     (tmp_path / "x.json").write_text(json.dumps(WRITTEN | changed))
     with pytest.raises(Damaged, match="cannot read a report"):
-        ps.merge_reports(tmp_path / "x.json")
+        ps.observe.merge_reports(tmp_path / "x.json")
 
 
 def test_oversized_or_deeply_nested_report_files_raise_damaged(tmp_path):
@@ -110,10 +110,10 @@ def test_oversized_or_deeply_nested_report_files_raise_damaged(tmp_path):
         file.truncate(1 << 40)
     for name in ("deep", "long"):
         with pytest.raises(Damaged, match="cannot read a report"):
-            ps.merge_reports(tmp_path / f"{name}.json")
+            ps.observe.merge_reports(tmp_path / f"{name}.json")
 
 
 @pytest.mark.parametrize("given", [5, None])
 def test_merge_reports_refuses_arguments_of_wrong_type(given):
     with pytest.raises(Unusable, match="LoaderReports or URLs"):
-        ps.merge_reports(given)
+        ps.observe.merge_reports(given)

@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def chunked(rank=0, world=1, *, lanes=None, **options) -> Chunked:
-    return Chunked(COUNT, PER, shuffle=ps.Lanes(PER, 2, lanes, **options), place=ps.Place(rank, world))
+    return Chunked(COUNT, PER, shuffle=ps.order.Lanes(PER, 2, lanes, **options), place=ps.Place(rank, world))
 
 
 def load(rank=0, world=1, *, every=EVERY, lanes=None, **options) -> ps.DataLoader:
@@ -109,7 +109,7 @@ def test_lanes_that_the_ranks_cannot_share_are_refused_before_the_first_batch():
     for make in (load, lambda *place, **options: chunked(*place, **options).batched(4, list)):
         with pytest.raises(Unusable, match="3 ranks with batches of 4 cannot share lanes=4"):
             next(iter(make(0, 3, lanes=4)))
-    sampler = ps.BatchSampler(range(COUNT), 4, shuffle=ps.Lanes(PER, 2, 4), place=ps.Place(0, 3))
+    sampler = ps.BatchSampler(range(COUNT), 4, shuffle=ps.order.Lanes(PER, 2, 4), place=ps.Place(0, 3))
     with pytest.raises(Unusable, match="cannot share lanes=4"):
         next(iter(sampler))
 
@@ -146,7 +146,7 @@ def test_torchs_loader_over_batches_takes_the_lanes_of_a_state():
 
 def _train(state):
     """Run on each rank of a group: go on from a state, and return the batches, chunks decoded and the state after 2."""
-    dataset = Chunked(COUNT, PER, shuffle=ps.Lanes(PER, 2))
+    dataset = Chunked(COUNT, PER, shuffle=ps.order.Lanes(PER, 2))
     decoded, decode = [], dataset.decode
     dataset.decode = lambda chunk: decoded.append(chunk) or decode(chunk)
     loader = ps.DataLoader(dataset, EVERY // 2, collate_fn=list)

@@ -80,7 +80,7 @@ def position(loader: ps.DataLoader) -> tuple[int, int]:
         ({"prefetch_factor": 2, "num_workers": 1}, "prefetch_factor"),
         ({"sampler": [1], "num_workers": 1}, "sampler"),
         ({"batch_sampler": [[1]]}, "batch_sampler"),
-        ({"order": ps.Lanes(lanes=2)}, r"order is not .* give shuffle= an order such as ps\.BlockShuffle"),
+        ({"order": ps.order.Lanes(lanes=2)}, r"order is not .* give shuffle= an order such as ps\.BlockShuffle"),
         ({"block_bytes": 1 << 20}, r"write shuffle=ps\.BlockShuffle\(block_bytes=1048576\)"),
     ],
     ids=lambda value: re.sub(r"\W+", "-", str(value)),
@@ -90,7 +90,7 @@ def test_arguments_that_do_not_fit_are_refused_at_once(folder, wrong, says):
         ps.DataLoader(ps.MapDataset.from_prefix(folder), **wrong)
 
 
-@pytest.mark.parametrize("own", [{"shuffle": True}, {"shuffle": ps.Lanes()}, {"seed": 1}, {"place": ps.Place()}])
+@pytest.mark.parametrize("own", [{"shuffle": True}, {"shuffle": ps.order.Lanes()}, {"seed": 1}, {"place": ps.Place()}])
 def test_an_iterable_dataset_has_its_own_order(folder, own):
     with pytest.raises(Unusable, match="has its own shuffle"):
         ps.DataLoader(ps.IterableDataset.from_prefix(folder), **own)
@@ -716,7 +716,7 @@ def test_a_sampler_takes_lanes_of_joined_datasets_and_tokens(folder, tmp_path):
     tokens = ps.TokenDataset.from_shards(tmp_path / "tokens.bin", length=9, dtype="uint16")
     listed = ps.MapDataset.from_prefix(folder, transform=number)
     for dataset in (tokens, ps.concat(listed, listed), ps.concat(tokens, tokens), listed):
-        for shuffle in (ps.Lanes(), ps.BlockShuffle(), ps.Lanes(5, 2), True):
+        for shuffle in (ps.order.Lanes(), ps.order.BlockShuffle(), ps.order.Lanes(5, 2), True):
             sampler = ps.BatchSampler(dataset, 8, shuffle=shuffle)
             loader = ps.DataLoader(dataset, 8, shuffle=shuffle)
             planned = [[each.index for each in loader.inspect(batch)] for batch in range(3)]

@@ -67,11 +67,11 @@ def test_small_samples_of_shards_in_one_request_each_are_scattered():
 
     assert found(small, shuffle=True)
     assert found(ps.concat(objects, small), shuffle=True)
-    for other in (found(small, ps.Lanes()), found(small, ps.BlockShuffle()), found(small, shuffle=False)):
+    for other in (found(small, ps.order.Lanes()), found(small, ps.order.BlockShuffle()), found(small, shuffle=False)):
         assert not other
     assert not found(large, shuffle=True)
     assert not found(objects, shuffle=True)
-    assert not found(ps.concat(objects, small), ps.Lanes())
+    assert not found(ps.concat(objects, small), ps.order.Lanes())
     assert is_scattered(ps.IterableDataset.from_shards("memory://scattered/small/", shuffle=True).batched(2).dataset)
 
 
@@ -147,7 +147,7 @@ def test_prices_make_a_cost(workers):
         loader = plants.loader("none", server.url, workers)
         list(loader)
     assert loader.report().cost is None
-    report = loader.report(ps.Prices(per_1000_requests=0.4, per_gib=1 << 30, currency="EUR"))
+    report = loader.report(ps.observe.Prices(per_1000_requests=0.4, per_gib=1 << 30, currency="EUR"))
     assert report.cost == pytest.approx(40 * 0.0004 + 40 * 500)
     assert report.currency == "EUR"
     assert "EUR" in str(report)

@@ -47,10 +47,10 @@ def test_a_host_without_a_read_has_zeros():
 @pytest.mark.parametrize("price", [-1, float("nan"), float("inf"), "0.4", None])
 def test_a_price_is_a_number_and_not_negative(price):
     with pytest.raises(Unusable, match="per_gib must be a price, 0 or more and not negative"):
-        ps.Prices(per_gib=price)
+        ps.observe.Prices(per_gib=price)
 
 
 def test_prices_are_of_requests_and_bytes():
     with pytest.raises(Unusable, match="currency"):
-        ps.Prices(currency=None)
-    assert ps.Prices(per_1000_requests=0.4, per_gib=1).of(2000, 1 << 30) == pytest.approx(1.8)
+        ps.observe.Prices(currency=None)
+    assert ps.observe.Prices(per_1000_requests=0.4, per_gib=1).of(2000, 1 << 30) == pytest.approx(1.8)

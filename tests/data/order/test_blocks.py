@@ -1,4 +1,4 @@
-"""``ps.BlockShuffle``: its arguments, its identity, and every sample once."""
+"""``ps.order.BlockShuffle``: its arguments, its identity, and every sample once."""
 
 import pickle
 

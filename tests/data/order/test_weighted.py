@@ -28,7 +28,7 @@ def shares(order, epochs=1):
 
 
 def fitted(*arguments, **options):
-    return ps.WeightedShuffle(*arguments, **options).fitted(CLASSES, NAMES)
+    return ps.order.WeightedShuffle(*arguments, **options).fitted(CLASSES, NAMES)
 
 
 @pytest.mark.parametrize("replacement", [False, True])
@@ -70,25 +70,27 @@ def test_draws_with_replacement_are_as_independent_as_chance():
 )
 @settings(max_examples=examples(60))
 def test_without_replacement_no_sample_comes_twice_and_none_of_weight_zero(weights, seed):
-    order = ps.WeightedShuffle(weights)
+    order = ps.order.WeightedShuffle(weights)
     found = epoch_of(order, samples=len(weights), seed=seed).tolist()
     assert sorted(found) == np.flatnonzero(weights).tolist()
     if len(found) > 1:
-        some = ps.WeightedShuffle(weights, epoch_samples=len(found) - 1)
+        some = ps.order.WeightedShuffle(weights, epoch_samples=len(found) - 1)
         assert epoch_of(some, samples=len(weights), seed=seed).tolist() == found[:-1]
 
 
 def test_heavy_samples_come_first_without_replacement_and_often_with_it():
     weights = np.r_[np.full(50, 9.0), np.full(50, 1.0)]
-    first = np.concatenate([epoch_of(ps.WeightedShuffle(weights, epoch_samples=20), epoch) for epoch in range(50)])
+    first = np.concatenate(
+        [epoch_of(ps.order.WeightedShuffle(weights, epoch_samples=20), epoch) for epoch in range(50)]
+    )
     assert 0.80 < (first < 50).mean() < 0.92
-    often = epoch_of(ps.WeightedShuffle(weights, replacement=True, epoch_samples=10_000))
+    often = epoch_of(ps.order.WeightedShuffle(weights, replacement=True, epoch_samples=10_000))
     assert 0.88 < (often < 50).mean() < 0.92
     assert len(set(often.tolist())) == 100
 
 
 def test_epochs_and_seeds_differ_and_the_same_ones_are_the_same():
-    by_sample = [ps.WeightedShuffle([1] * 100, replacement=each) for each in (False, True)]
+    by_sample = [ps.order.WeightedShuffle([1] * 100, replacement=each) for each in (False, True)]
     for order in (fitted(), fitted(replacement=True), *by_sample):
         assert isinstance(order, Order)
         again = pickle.loads(pickle.dumps(order))
@@ -103,8 +105,8 @@ def test_epochs_and_seeds_differ_and_the_same_ones_are_the_same():
 def test_identities_tell_arguments_and_classes_apart():
     options = ({}, {"temperature": 0.5}, {"replacement": True}, {"epoch_samples": 50})
     orders = [fitted(**each) for each in options]
-    orders += [fitted({"a": 1, "b": 2, "c": 1}), ps.WeightedShuffle().fitted(CLASSES[::-1], NAMES)]
-    orders += [ps.WeightedShuffle(np.full(100, each)) for each in (1, 2)]
+    orders += [fitted({"a": 1, "b": 2, "c": 1}), ps.order.WeightedShuffle().fitted(CLASSES[::-1], NAMES)]
+    orders += [ps.order.WeightedShuffle(np.full(100, each)) for each in (1, 2)]
     assert len({order.identity for order in orders}) == len(orders)
 
 
@@ -121,7 +123,7 @@ def test_equal_shares_are_the_same_order_however_the_weights_are_written():
 
 
 def test_a_class_without_samples_needs_no_weight():
-    order = ps.WeightedShuffle({"a": 1, "c": 3}).fitted(np.array([0, 0, 2]), NAMES)
+    order = ps.order.WeightedShuffle({"a": 1, "c": 3}).fitted(np.array([0, 0, 2]), NAMES)
     assert set(epoch_of(order, samples=3).tolist()) <= {0, 1, 2}
 
 
@@ -145,7 +147,7 @@ def test_a_class_without_samples_needs_no_weight():
 )
 def test_invalid_arguments_are_refused(arguments, words):
     with pytest.raises(Unusable, match=words):
-        ps.WeightedShuffle(**arguments)
+        ps.order.WeightedShuffle(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -163,8 +165,8 @@ def test_weights_that_do_not_fit_the_classes_are_refused(weights, words):
 
 def test_an_order_that_no_dataset_has_fitted_is_refused():
     with pytest.raises(Unusable, match="for a dataset with a catalog"):
-        SamplingPlan(samples=10, batch=2, order=ps.WeightedShuffle())
+        SamplingPlan(samples=10, batch=2, order=ps.order.WeightedShuffle())
     with pytest.raises(Unusable, match="weights of 3 samples, and the dataset has 10"):
-        SamplingPlan(samples=10, batch=2, order=ps.WeightedShuffle([1, 2, 3]))
+        SamplingPlan(samples=10, batch=2, order=ps.order.WeightedShuffle([1, 2, 3]))
     with pytest.raises(Unusable, match="only 2 samples have a weight above 0"):
-        SamplingPlan(samples=3, batch=2, order=ps.WeightedShuffle([1, 0, 3], epoch_samples=3))
+        SamplingPlan(samples=3, batch=2, order=ps.order.WeightedShuffle([1, 0, 3], epoch_samples=3))

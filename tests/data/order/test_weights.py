@@ -56,7 +56,7 @@ def test_repeats_multiply_the_sizes():
 
 class TestSchedule:
     def test_weights_change_linearly_between_stages_and_hold_after_the_last(self):
-        schedule = ps.Schedule([(0, {"a": 1, "b": 0}), (1000, {"a": 1, "b": 1}), (2000, {"a": 0, "b": 5})])
+        schedule = ps.order.Schedule([(0, {"a": 1, "b": 0}), (1000, {"a": 1, "b": 1}), (2000, {"a": 0, "b": 5})])
         steps = schedule.steps(NAMES)
         assert [step.start for step in steps] == sorted({step.start for step in steps})
         assert len(steps) == 1 + 256 + 256
@@ -64,17 +64,17 @@ class TestSchedule:
             assert schedule.weights_at(position)["a"] == pytest.approx(weight, abs=1 / 256)
 
     def test_stages_hold_without_linear(self):
-        schedule = ps.Schedule([(0, {"a": 1, "b": 0}), (10, {"a": 0, "b": 1})], linear=False)
+        schedule = ps.order.Schedule([(0, {"a": 1, "b": 0}), (10, {"a": 0, "b": 1})], linear=False)
         assert [schedule.weights_at(position)["a"] for position in (0, 9, 10)] == [1, 1, 0]
 
     def test_two_stages_at_one_position_are_a_sudden_change(self):
         stages = [(0, {"a": 1, "b": 1}), (10, {"a": 1, "b": 1}), (10, {"a": 1, "b": 0})]
-        schedule = ps.Schedule(stages)
+        schedule = ps.order.Schedule(stages)
         assert [schedule.weights_at(position)["a"] for position in (0, 9, 10)] == [0.5, 0.5, 1]
 
     def test_a_schedule_does_not_change_with_the_mappings_it_was_given(self):
         weights = {"a": 1, "b": 1}
-        schedule = ps.Schedule([(0, weights)])
+        schedule = ps.order.Schedule([(0, weights)])
         weights["a"] = 9
         assert schedule.weights_at(0) == {"a": 0.5, "b": 0.5}
 
@@ -94,8 +94,8 @@ class TestSchedule:
     )
     def test_invalid_stages_are_refused(self, stages, words):
         with pytest.raises(Unusable, match=words):
-            ps.Schedule(stages)
+            ps.order.Schedule(stages)
 
     def test_every_stage_names_every_source(self):
         with pytest.raises(Unusable, match="lacks the source 'b'"):
-            ps.Schedule([(0, {"a": 1, "b": 1}), (5, {"a": 1})]).steps(NAMES)
+            ps.order.Schedule([(0, {"a": 1, "b": 1}), (5, {"a": 1})]).steps(NAMES)

@@ -11,7 +11,7 @@ from tests.data.shards.archives import tar
 def test_chunk_is_let_go_after_its_last_sample_and_read_once(tmp_path):
     (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(200)]))
     dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
-    order = fitted_order(ps.BlockShuffle(block_bytes=20_000, window_blocks=2), dataset.catalog)
+    order = fitted_order(ps.order.BlockShuffle(block_bytes=20_000, window_blocks=2), dataset.catalog)
     reading = dataset.ordered(order).reading([[at] for at in range(200)], 1)
     held = 0
     for item in reading:
@@ -27,7 +27,7 @@ def test_chunks_of_two_windows_are_read_once_while_chunks_are_decoded_ahead(tmp_
     monkeypatch.setattr(runs, "_AHEAD_BYTES", 0)
     (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000 + at % 2000)) for at in range(2000)]))
     dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
-    order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=50), dataset.catalog)
+    order = fitted_order(ps.order.Lanes(block_bytes=10_000, window_blocks=50), dataset.catalog)
     samples = order.epoch(2000, seed=0, epoch=0)(np.arange(2000)).tolist()
     reading = dataset.ordered(order).reading((samples[at : at + 32] for at in range(0, 2000, 32)), 1)
     for item in reading:
@@ -42,7 +42,7 @@ def test_next_window_is_requested_once_there_is_memory_for_it_and_not_when_it_is
     monkeypatch.setattr(runs, "_AHEAD_BYTES", 400_000)
     (tmp_path / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(6000)]))
     dataset = ps.MapDataset.from_shards(tmp_path / "a.tar")
-    order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
+    order = fitted_order(ps.order.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
     samples = order.epoch(6000, seed=0, epoch=0)(np.arange(6000)).tolist()
     reading = dataset.ordered(order).reading((samples[at : at + 32] for at in range(0, 6000, 32)), 1)
     for item in reading:
@@ -59,7 +59,7 @@ def _begun(folder):
     """Return a reading that has sent its first requests, and the number of chunks that its first batch needs."""
     (folder / "a.tar").write_bytes(tar([(f"{at}.bin", bytes(1000)) for at in range(2000)]))
     dataset = ps.MapDataset.from_shards(folder / "a.tar")
-    order = fitted_order(ps.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
+    order = fitted_order(ps.order.Lanes(block_bytes=10_000, window_blocks=100), dataset.catalog)
     samples = order.epoch(2000, seed=0, epoch=0)(np.arange(2000)).tolist()
     needed = len({*runs_of(dataset.catalog, order).of(np.array(samples[:20])).tolist()})
     reading = dataset.ordered(order).reading((samples[at : at + 20] for at in range(0, 2000, 20)), 1)

@@ -65,7 +65,7 @@ def expected(folder, missing):
 
 @pytest.mark.parametrize("missing", ["drop", "none"])
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("order", [False, True, ps.BlockShuffle(block_bytes=5000), ps.Lanes(8)], ids=str)
+@pytest.mark.parametrize("order", [False, True, ps.order.BlockShuffle(block_bytes=5000), ps.order.Lanes(8)], ids=str)
 def test_every_sample_comes_once_and_whole(folder, missing, workers, order):
     dataset = ps.MapDataset.from_prefix(f"{folder}/", group="stem", missing=missing, transform=plain)
     loader = ps.DataLoader(dataset, 8, shuffle=order, collate_fn=list, num_workers=workers)

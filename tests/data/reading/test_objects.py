@@ -165,7 +165,7 @@ def test_lists_are_whole_batches_and_singles_their_samples(dataset):
 
 def test_repeated_samples_are_marked_by_every_reading_method(folder):
     dataset = ps.MapDataset.from_prefix(folder, transform=lambda sample: sample.repeat)
-    batch = [1, ps.Repeat(1), 2]
+    batch = [1, ps.order.Repeat(1), 2]
     assert next(lists(dataset, [batch], 1)) == list(singles(dataset, batch, 1)) == [False, True, False]
     assert [made for item in ObjectReading(dataset, [batch], 1) for made in each(item)] == [False, True, False]
 

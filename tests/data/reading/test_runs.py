@@ -48,11 +48,11 @@ def expected(folder):
 ORDERS = {
     "catalog": False,
     "full": True,
-    "blocks": ps.BlockShuffle(block_bytes=20_000, window_blocks=4),
-    "lanes": ps.Lanes(block_bytes=20_000, window_blocks=4),
-    "by-number": ps.BlockShuffle(7, 3),
-    "lanes-in-order": ps.Lanes(9, shuffle=False),
-    "defaults": ps.Lanes(),
+    "blocks": ps.order.BlockShuffle(block_bytes=20_000, window_blocks=4),
+    "lanes": ps.order.Lanes(block_bytes=20_000, window_blocks=4),
+    "by-number": ps.order.BlockShuffle(7, 3),
+    "lanes-in-order": ps.order.Lanes(9, shuffle=False),
+    "defaults": ps.order.Lanes(),
 }
 
 
@@ -96,7 +96,7 @@ def test_each_byte_is_read_once_in_few_requests(folder, order):
 
 def test_read_from_ranks_each_byte_is_read_by_one_rank_in_lanes(folder, expected):
     dataset = ps.MapDataset.from_shards(f"{folder}/", transform=pair)
-    order = ps.Lanes(block_bytes=20_000, window_blocks=2)
+    order = ps.order.Lanes(block_bytes=20_000, window_blocks=2)
     found, requests = [], 0
     for rank in range(2):
         loader = ps.DataLoader(dataset, 8, shuffle=order, collate_fn=list, place=ps.Place(rank, 2))
@@ -124,10 +124,10 @@ def test_every_format_delivers_each_sample_once_on_two_ranks_and_after_a_restart
     fields = "bin" if "zip" in end else None
     dataset = ps.MapDataset.from_shards(tmp_path, fields=fields, transform=lambda sample: sample.read())
     expected = sorted(each for shard in payloads for each in shard)
-    for order in (False, True, ps.Lanes(block_bytes=5000, window_blocks=2)):
+    for order in (False, True, ps.order.Lanes(block_bytes=5000, window_blocks=2)):
         loaders = [ps.DataLoader(dataset, 7, shuffle=order, collate_fn=list, place=ps.Place(at, 2)) for at in (0, 1)]
         assert sorted(each for loader in loaders for batch in loader for each in batch) == expected
-    order = ps.BlockShuffle(block_bytes=5000, window_blocks=2)
+    order = ps.order.BlockShuffle(block_bytes=5000, window_blocks=2)
     check_restarts(lambda: ps.DataLoader(dataset, 16, shuffle=order, seed=5, collate_fn=list))
 
 
@@ -162,8 +162,8 @@ def test_runs_are_neighbours_of_one_object_in_order(drawn, block_bytes, ordered)
         Entry(f"o{number}", size, offset=offset) for number, offset, size in (sorted(drawn) if ordered else drawn)
     ]
     catalog = Catalog.build("memory://bucket/", "", entries)
-    order = fitted_order(ps.BlockShuffle(block_bytes=block_bytes), catalog)
-    for each in (order, CatalogOrder(), ps.BlockShuffle(5), ps.Lanes(3)):
+    order = fitted_order(ps.order.BlockShuffle(block_bytes=block_bytes), catalog)
+    for each in (order, CatalogOrder(), ps.order.BlockShuffle(5), ps.order.Lanes(3)):
         runs = runs_of(catalog, each)
         assert runs.starts[0] == 0
         assert runs.starts[-1] == len(entries)
@@ -179,11 +179,11 @@ def test_runs_are_neighbours_of_one_object_in_order(drawn, block_bytes, ordered)
 def test_whole_objects_have_no_runs_and_blocks_by_their_sizes():
     catalog = Catalog.build("memory://bucket/", "", [Entry(f"{at}", 300_000) for at in range(10)])
     assert runs_of(catalog, CatalogOrder()) is None
-    order = fitted_order(ps.BlockShuffle(block_bytes=1_000_000), catalog)
+    order = fitted_order(ps.order.BlockShuffle(block_bytes=1_000_000), catalog)
     assert order.block_samples.tolist() == [4, 3, 3]
     unknown = Catalog.build("memory://bucket/", "", [Entry("a")])
     with pytest.raises(Unusable, match="not all sizes are known"):
-        fitted_order(ps.Lanes(), unknown)
+        fitted_order(ps.order.Lanes(), unknown)
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 400_000), st.integers(0, 90_000)), max_size=40))
@@ -201,13 +201,13 @@ def test_merged_spans_hold_every_span_and_few_bytes_more(drawn):
 
 def test_neighbours_of_a_batch_are_read_in_one_request(folder, expected):
     dataset = ps.MapDataset.from_shards(f"{folder}/", transform=pair)
-    sampler = ps.BatchSampler(dataset, 32, shuffle=ps.BlockShuffle(block_bytes=30_000, window_blocks=2))
+    sampler = ps.BatchSampler(dataset, 32, shuffle=ps.order.BlockShuffle(block_bytes=30_000, window_blocks=2))
     found = [each for batch in sampler for each in dataset.__getitems__(batch)]
     assert sorted(found) == sorted(expected)
     assert dataset.__getitems__([5, 3, 5, 4]) == [expected[at] for at in (5, 3, 5, 4)]
 
 
-@pytest.mark.parametrize("order", [False, ps.Lanes(), ps.Lanes(3000, 2)])
+@pytest.mark.parametrize("order", [False, ps.order.Lanes(), ps.order.Lanes(3000, 2)])
 def test_runs_of_more_samples_than_are_known_ahead_are_read_once(tmp_path, order):
     (tmp_path / "a").write_bytes(bytes(6_000_000))
     key = f"{tmp_path}/a".lstrip("/")
@@ -231,7 +231,7 @@ class TestWeightedShuffles:
 
     @pytest.mark.parametrize("iterable", [False, True])
     def test_all_classes_come_equally_often(self, dataset, iterable):
-        order, options = ps.WeightedShuffle(epoch_samples=60), {"collate_fn": list}
+        order, options = ps.order.WeightedShuffle(epoch_samples=60), {"collate_fn": list}
         if iterable:
             again = ps.IterableDataset(dataset.catalog, transform=dataset.transform, shuffle=order)
             loader = ps.DataLoader(again, 20, **options)
@@ -243,23 +243,23 @@ class TestWeightedShuffles:
 
     def test_a_concatenation_has_the_classes_of_all_parts(self, dataset):
         both = ps.concat(dataset[:33], dataset[33:])
-        loader = ps.DataLoader(both, 20, shuffle=ps.WeightedShuffle({"a": 0, "b": 1, "c": 3}), collate_fn=list)
+        loader = ps.DataLoader(both, 20, shuffle=ps.order.WeightedShuffle({"a": 0, "b": 1, "c": 3}), collate_fn=list)
         found = Counter(name[0] for batch in loader for name in batch)
         assert found == {"b": 12, "c": 36}
 
     def test_a_column_has_classes_too(self, dataset):
         dataset.catalog = dataset.catalog.with_columns(even=[number % 2 == 0 for number in range(48)])
-        order = ps.WeightedShuffle({"True": 1, "False": 0}, by="even")
+        order = ps.order.WeightedShuffle({"True": 1, "False": 0}, by="even")
         sampler = ps.BatchSampler(dataset, 8, shuffle=order)
         assert {index % 2 for batch in sampler for index in batch} == {0}
         with pytest.raises(Unusable, match="no column 'odd'"):
-            ps.DataLoader(dataset, 8, shuffle=ps.WeightedShuffle(by="odd"))
+            ps.DataLoader(dataset, 8, shuffle=ps.order.WeightedShuffle(by="odd"))
 
     def test_a_dataset_without_classes_is_refused(self, dataset):
         plain = ps.MapDataset.from_prefix(dataset.catalog.root + dataset.catalog.base)
         with pytest.raises(Unusable, match="no classes"):
-            ps.DataLoader(plain, 8, shuffle=ps.WeightedShuffle())
+            ps.DataLoader(plain, 8, shuffle=ps.order.WeightedShuffle())
         with pytest.raises(Unusable, match="for a dataset with a catalog"):
-            ps.BatchSampler(range(10), 2, shuffle=ps.WeightedShuffle())
-        by_sample = ps.WeightedShuffle([1] * 9 + [0])
+            ps.BatchSampler(range(10), 2, shuffle=ps.order.WeightedShuffle())
+        by_sample = ps.order.WeightedShuffle([1] * 9 + [0])
         assert sorted(sum(ps.BatchSampler(range(10), 2, shuffle=by_sample), [])) == [*range(9)]

@@ -53,11 +53,11 @@ def expected(folder):
 
 ORDERS = {
     "catalog": False,
-    "lanes": ps.Lanes(),
-    "blocks": ps.BlockShuffle(),
-    "small-window": ps.Lanes(block_bytes=10_000, window_blocks=4),
-    "large-blocks": ps.BlockShuffle(block_bytes=50_000, window_blocks=2),
-    "lanes-in-order": ps.Lanes(lanes=8, shuffle=False),
+    "lanes": ps.order.Lanes(),
+    "blocks": ps.order.BlockShuffle(),
+    "small-window": ps.order.Lanes(block_bytes=10_000, window_blocks=4),
+    "large-blocks": ps.order.BlockShuffle(block_bytes=50_000, window_blocks=2),
+    "lanes-in-order": ps.order.Lanes(lanes=8, shuffle=False),
 }
 
 
@@ -95,7 +95,7 @@ def test_each_range_is_read_once_in_an_epoch(folder, order):
     assert {*loader.spans()[1]} == {*spans}
 
 
-@pytest.mark.parametrize("order", [False, ps.Lanes()])
+@pytest.mark.parametrize("order", [False, ps.order.Lanes()])
 def test_footer_that_was_read_is_not_read_again(tmp_path, order):
     draw = np.random.default_rng(0)
     data = [bytes([number]) * (24 << 20) for number in range(12)]
@@ -149,8 +149,8 @@ def test_full_shuffle_is_refused_with_advice(folder, make):
 
 def test_blocks_of_samples_must_be_whole_units(folder, expected):
     with pytest.raises(Unusable, match="block_samples would cut units"):
-        ps.DataLoader(dataset_of(folder), 8, shuffle=ps.BlockShuffle(30))
-    order = ps.BlockShuffle([200, 24, 24, 152, 200], 2)
+        ps.DataLoader(dataset_of(folder), 8, shuffle=ps.order.BlockShuffle(30))
+    order = ps.order.BlockShuffle([200, 24, 24, 152, 200], 2)
     loader = ps.DataLoader(dataset_of(folder), 8, shuffle=order, collate_fn=list)
     assert sorted(each for batch in loader for each in batch) == expected
     # Each unit once; units of a file may share a range, which the later ones then need not read.
@@ -160,12 +160,12 @@ def test_blocks_of_samples_must_be_whole_units(folder, expected):
 def test_window_is_as_many_units_as_its_bytes_allow(folder):
     catalog = dataset_of(folder).catalog
     each = int(catalog.units.units.sizes().sum()) // UNITS
-    assert fitted_order(ps.Lanes(), catalog).window_blocks == 160
-    order = fitted_order(ps.Lanes(block_bytes=each // 2 + 1, window_blocks=10), catalog)
+    assert fitted_order(ps.order.Lanes(), catalog).window_blocks == 160
+    order = fitted_order(ps.order.Lanes(block_bytes=each // 2 + 1, window_blocks=10), catalog)
     assert (len(order.block_samples), order.window_blocks) == (UNITS, 5)
-    assert fitted_order(ps.Lanes(block_bytes=1, window_blocks=1), catalog).window_blocks == 1
-    assert fitted_order(ps.Lanes(block_bytes=1, window_blocks=9), catalog).window_blocks == 2
-    assert len(fitted_order(ps.BlockShuffle(block_bytes=3 * each), catalog).block_samples) < UNITS
+    assert fitted_order(ps.order.Lanes(block_bytes=1, window_blocks=1), catalog).window_blocks == 1
+    assert fitted_order(ps.order.Lanes(block_bytes=1, window_blocks=9), catalog).window_blocks == 2
+    assert len(fitted_order(ps.order.BlockShuffle(block_bytes=3 * each), catalog).block_samples) < UNITS
     assert runs_of(catalog, CatalogOrder()).held_bytes() == catalog.units.units.sizes().sum()
 
 
@@ -203,7 +203,7 @@ def test_batch_by_index_decodes_each_of_its_units_once_and_keeps_its_order(count
 
 
 def test_units_are_let_go_after_their_last_row(counted):
-    for _ in counted.batched(16, list, shuffle=ps.Lanes(block_bytes=1, window_blocks=2)):
+    for _ in counted.batched(16, list, shuffle=ps.order.Lanes(block_bytes=1, window_blocks=2)):
         pass
     gc.collect()
     assert (Counted.decodes, len(ALIVE)) == (UNITS, 0)
@@ -217,7 +217,7 @@ def test_units_are_let_go_after_their_last_row(counted):
 def test_parts_read_their_rows_only_and_keep_the_units(folder, expected):
     part = dataset_of(folder)[::7]
     assert [*part] == expected[::7]
-    loader = ps.DataLoader(part, 4, shuffle=ps.Lanes(), collate_fn=list)
+    loader = ps.DataLoader(part, 4, shuffle=ps.order.Lanes(), collate_fn=list)
     assert sorted(each for batch in loader for each in batch) == expected[::7]
     first = dataset_of(folder)[:10]
     assert len([*first.spans()[1]]) <= 2
@@ -258,7 +258,7 @@ def test_damaged_unit_is_skipped_by_its_rows_or_raised_with_the_file(folder, tmp
     assert {each.url.rpartition("/")[2] for each in loader.skipped} == {f"1.parquet#sample={at}" for at in range(GROUP)}
     assert dataset.url_of(ROWS + 30).endswith("1.parquet#sample=30")
     with pytest.raises(Damaged, match=r"1\.parquet"):
-        list(ps.DataLoader(dataset, 64, shuffle=ps.Lanes(), collate_fn=list))
+        list(ps.DataLoader(dataset, 64, shuffle=ps.order.Lanes(), collate_fn=list))
     with pytest.raises(Damaged, match=r"1\.parquet"):
         dataset[ROWS + 1]
 
@@ -268,10 +268,10 @@ def test_datasets_with_and_without_units_are_concatenated(folder, expected, tmp_
     plain = ps.MapDataset.from_shards(tmp_path, transform=lambda sample: (-1 - int(sample.read()), b""))
     dataset = ps.concat(dataset_of(folder), plain)
     whole = sorted([*expected, *((-1 - at, b"") for at in range(50))])
-    for order in (False, ps.Lanes(), ps.BlockShuffle(block_bytes=20_000, window_blocks=3)):
+    for order in (False, ps.order.Lanes(), ps.order.BlockShuffle(block_bytes=20_000, window_blocks=3)):
         loader = ps.DataLoader(dataset, 16, shuffle=order, collate_fn=list)
         assert sorted(each for batch in loader for each in batch) == whole
     assert [dataset[at] for at in (3, FILES * ROWS)] == [expected[3], (-1, b"")]
     with pytest.raises(Unusable, match="shuffle=True would read"):
         ps.DataLoader(dataset, 16, shuffle=True)
-    assert dataset.fitted(ps.Lanes(block_bytes=1, window_blocks=9)).window_blocks == 2
+    assert dataset.fitted(ps.order.Lanes(block_bytes=1, window_blocks=9)).window_blocks == 2

@@ -62,7 +62,7 @@ def test_datasets_read_each_file_once(tmp_path, kind):
         (tmp_path / f"{file}.jsonl.{kind}").write_bytes(COMPRESS[kind]("\n".join(rows).encode()))
     dataset = ps.MapDataset.from_shards(tmp_path, fields=("n", "t"), transform=lambda sample: sample["n"])
     assert dataset[120] == 120
-    for order in (False, ps.Lanes(), ps.BlockShuffle(block_bytes=1, window_blocks=2)):
+    for order in (False, ps.order.Lanes(), ps.order.BlockShuffle(block_bytes=1, window_blocks=2)):
         loader = ps.DataLoader(dataset, 16, shuffle=order, collate_fn=list, num_workers=0)
         assert sorted(each for batch in loader for each in batch) == [*range(200)]
         assert loader.stats().total.requests == 4
@@ -171,7 +171,7 @@ def test_datasets_of_compressed_tar_files_are_those_of_plain_ones(tmp_path, end)
     ]
     assert read[0] == read[1]
     assert len(read[0]) == 36
-    loader = ps.DataLoader(ps.MapDataset(catalogs[1]), 8, shuffle=ps.Lanes(), collate_fn=list)
+    loader = ps.DataLoader(ps.MapDataset(catalogs[1]), 8, shuffle=ps.order.Lanes(), collate_fn=list)
     assert sorted(each.key for batch in loader for each in batch) == sorted(row[0] for row in read[0])
     assert loader.stats().total.requests == 3
     catalogs[1].save(tmp_path / "catalog")

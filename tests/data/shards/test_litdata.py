@@ -55,7 +55,7 @@ def test_samples_are_those_that_litdata_was_given(kind, tmp_path):
     same(dataset[5], 5)
     dataset.catalog.save(f"{tmp_path}/saved")
     saved = ps.MapDataset.from_catalog(f"{tmp_path}/saved")
-    loader = ps.DataLoader(saved, 2, shuffle=ps.Lanes(), collate_fn=list)
+    loader = ps.DataLoader(saved, 2, shuffle=ps.order.Lanes(), collate_fn=list)
     found = {round(3 * each["x"]): each for batch in loader for each in batch}
     for number in range(SAMPLES):
         same(found[number], number)
@@ -89,7 +89,7 @@ def test_images_and_labels_that_litdata_wrote_as_rows_in_arrow_are_read(tmp_path
     assert [bytes(each.data) for each in read(GOLDEN / "images", fields="image")] == [bytes(range(n)) for n in NUMBERS]
     dataset.catalog.save(f"{tmp_path}/saved")
     loader = ps.DataLoader(
-        ps.MapDataset.from_catalog(f"{tmp_path}/saved"), 2, shuffle=ps.Lanes(), collate_fn=lambda batch: batch
+        ps.MapDataset.from_catalog(f"{tmp_path}/saved"), 2, shuffle=ps.order.Lanes(), collate_fn=lambda batch: batch
     )
     assert sorted(each["label"] for batch in loader for each in batch) == [*NUMBERS]
 

@@ -115,7 +115,9 @@ def test_a_single_field_is_bytes_or_text():
 
 
 @pytest.mark.parametrize("kind", ["plain", "zstd", "merged"])
-@pytest.mark.parametrize("order", [True, False, ps.Lanes(), ps.BlockShuffle(block_bytes=100, window_blocks=2)])
+@pytest.mark.parametrize(
+    "order", [True, False, ps.order.Lanes(), ps.order.BlockShuffle(block_bytes=100, window_blocks=2)]
+)
 def test_all_samples_come_once_in_every_order(kind, order):
     dataset = ps.MapDataset.from_shards(
         GOLDEN / kind, transform=lambda each: (each["text"], each["label"], each["image"].read())

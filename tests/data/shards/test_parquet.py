@@ -389,7 +389,7 @@ def test_forked_workers_decode_after_their_parent_has(tmp_path):
     dataset = ps.MapDataset.from_shards(tmp_path, transform=lambda sample: sample["a"])
     assert [*dataset] == [*range(3000)]
     assert sorted(parquet.read_table(tmp_path / "0.parquet")["a"].to_pylist()) == [*range(3000)]
-    loader = ps.DataLoader(dataset, 50, shuffle=ps.Lanes(), collate_fn=list, num_workers=2)
+    loader = ps.DataLoader(dataset, 50, shuffle=ps.order.Lanes(), collate_fn=list, num_workers=2)
     for _ in range(2):
         assert sorted(each for batch in loader for each in batch) == [*range(3000)]
 

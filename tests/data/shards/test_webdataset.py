@@ -43,7 +43,7 @@ def test_blocks_of_ours_hold_every_sample_that_webdataset_reads(folder):
     dataset = ps.MapDataset.from_shards(
         f"{folder}/", transform=lambda sample: (sample.key, {name: sample[name].read() for name in sample.fields})
     )
-    loader = ps.DataLoader(dataset, 7, shuffle=ps.Lanes(block_bytes=20_000, window_blocks=3), collate_fn=list)
+    loader = ps.DataLoader(dataset, 7, shuffle=ps.order.Lanes(block_bytes=20_000, window_blocks=3), collate_fn=list)
     assert sorted((each for batch in loader for each in batch), key=str) == sorted(theirs(folder), key=str)
 
 

@@ -45,11 +45,11 @@ def windows(arrays, length=LENGTH, stride=LENGTH):
 ORDERS = {
     "catalog": False,
     "full": True,
-    "blocks": ps.BlockShuffle(block_bytes=20_000, window_blocks=4),
-    "lanes": ps.Lanes(block_bytes=20_000, window_blocks=4),
-    "by-number": ps.BlockShuffle(70, 3),
-    "lanes-in-order": ps.Lanes(90, shuffle=False),
-    "defaults": ps.Lanes(),
+    "blocks": ps.order.BlockShuffle(block_bytes=20_000, window_blocks=4),
+    "lanes": ps.order.Lanes(block_bytes=20_000, window_blocks=4),
+    "by-number": ps.order.BlockShuffle(70, 3),
+    "lanes-in-order": ps.order.Lanes(90, shuffle=False),
+    "defaults": ps.order.Lanes(),
 }
 
 
@@ -110,7 +110,7 @@ def test_files_longer_than_the_look_ahead_are_read_once(tmp_path):
     for number in range(3):
         np.zeros(700_001, "u4").tofile(tmp_path / f"{number}.bin")
     dataset = opened(tmp_path, length=129, dtype="u4")
-    for order in (False, ps.Lanes(), ps.Lanes(200, 2)):
+    for order in (False, ps.order.Lanes(), ps.order.Lanes(200, 2)):
         loader = ps.DataLoader(dataset, 32, shuffle=order)
         for _ in loader:
             pass
@@ -122,7 +122,7 @@ def test_every_restart_goes_on_exactly(folder, order):
     check_restarts(lambda: ps.DataLoader(opened(folder, stride=4000), 8, shuffle=ORDERS[order], seed=5))
 
 
-ELASTIC = [False, True, ps.BlockShuffle(block_bytes=900), ps.Lanes(lanes=4), ps.Lanes(5, 2, lanes=4)]
+ELASTIC = [False, True, ps.order.BlockShuffle(block_bytes=900), ps.order.Lanes(lanes=4), ps.order.Lanes(5, 2, lanes=4)]
 FILES = st.tuples(
     st.lists(st.integers(0, 3000), min_size=1, max_size=4),
     st.sampled_from(["u1", "i1", "u2", "u4", "i8"]),
@@ -299,7 +299,7 @@ def test_transform_and_collate_function_get_copies(folder, arrays):
         return tokens[:-1].clone(), tokens[1:].clone()
 
     dataset = opened(folder, transform=shifted)
-    inputs, targets = next(iter(ps.DataLoader(dataset, 8, shuffle=ps.Lanes(block_bytes=4000), num_workers=1)))
+    inputs, targets = next(iter(ps.DataLoader(dataset, 8, shuffle=ps.order.Lanes(block_bytes=4000), num_workers=1)))
     assert inputs.shape == targets.shape == (8, LENGTH - 1)
     assert (inputs[:, 1:] == targets[:, :-1]).all()
     assert [each.tolist() for each, _ in dataset] == [each[:-1] for each in windows(arrays)]
@@ -310,7 +310,7 @@ def test_transform_and_collate_function_get_copies(folder, arrays):
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
 def test_workers_of_other_processes_read_the_same(pair, context):
     dataset = opened(pair, length=10, dtype=None, documents=True)
-    loader = ps.DataLoader(dataset, 4, shuffle=ps.Lanes(), num_workers=1, multiprocessing_context=context)
+    loader = ps.DataLoader(dataset, 4, shuffle=ps.order.Lanes(), num_workers=1, multiprocessing_context=context)
     assert sorted(each for batch in loader for each in batch.tolist()) == sorted(each.tolist() for each in dataset)
 
 
@@ -356,7 +356,7 @@ def test_datasets_end_to_end_have_indices_and_slices(joined):
 @pytest.mark.parametrize("order", ["blocks", "lanes", "full"])
 def test_datasets_end_to_end_resume_on_other_ranks(folder, order):
     dataset = ps.concat(opened(folder, stride=1500), opened(folder, length=LENGTH, stride=4000, across=True))
-    shuffle = ps.Lanes(block_bytes=20_000, window_blocks=4, lanes=4) if order == "lanes" else ORDERS[order]
+    shuffle = ps.order.Lanes(block_bytes=20_000, window_blocks=4, lanes=4) if order == "lanes" else ORDERS[order]
     expected = sorted(each.tolist() for each in dataset)
 
     def loaders(world):
@@ -485,7 +485,7 @@ def test_slices_are_datasets_of_neighbours(folder, arrays):
         part = dataset[rows]
         assert len(part) == len(expected[rows])
         assert [each.tolist() for each in part] == expected[rows]
-        batches = ps.DataLoader(part, 16, shuffle=ps.Lanes(block_bytes=4000, window_blocks=2))
+        batches = ps.DataLoader(part, 16, shuffle=ps.order.Lanes(block_bytes=4000, window_blocks=2))
         assert sorted(each for batch in batches for each in batch.tolist()) == sorted(expected[rows])
     with pytest.raises(Unusable, match=r"must be of neighbours, got step 2"):
         dataset[::2]
@@ -494,7 +494,7 @@ def test_slices_are_datasets_of_neighbours(folder, arrays):
 
 
 def test_plan_of_a_batch_names_files(folder):
-    loader = ps.DataLoader(opened(folder), 8, shuffle=ps.Lanes(), seed=1)
+    loader = ps.DataLoader(opened(folder), 8, shuffle=ps.order.Lanes(), seed=1)
     planned, batch = loader.inspect(3), [*loader][3]
     assert [opened(folder)[each.index].tolist() for each in planned] == batch.tolist()
     assert {each.url.rpartition("/")[2] for each in planned} <= {f"{at}.bin" for at in range(5)}
@@ -522,8 +522,8 @@ def test_replaced_file_is_changed(folder, tmp_path):
     with pytest.raises(Changed, match=r"0\.bin"):
         dataset[0]
     with pytest.raises(Changed, match=r"0\.bin"):
-        [*ps.DataLoader(dataset, 64, shuffle=ps.Lanes())]
-    loader = ps.DataLoader(dataset, 2000, on_error="skip", shuffle=ps.Lanes(block_bytes=20_000))
+        [*ps.DataLoader(dataset, 64, shuffle=ps.order.Lanes())]
+    loader = ps.DataLoader(dataset, 2000, on_error="skip", shuffle=ps.order.Lanes(block_bytes=20_000))
     assert sum(map(len, loader)) == len(dataset) - SIZES[0] // LENGTH
     assert loader.skipped_count == SIZES[0] // LENGTH
 

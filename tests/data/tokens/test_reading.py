@@ -34,7 +34,7 @@ def reading(runs, order, made=None, together=1000):
 @pytest.mark.parametrize("together", [1, 7, 1000])
 def test_samples_are_cut_from_runs_read_once(folder, made, together):
     windows = opened(folder)
-    items = reading(runs_of(windows, ps.BlockShuffle(60)), batches(len(windows)), made, together)
+    items = reading(runs_of(windows, ps.order.BlockShuffle(60)), batches(len(windows)), made, together)
     found = [np.asarray(each) for batch in in_lists(items) for each in batch]
     assert [each[0] for each in found] == [file * 100_000 + at * 100 for file in range(3) for at in range(500)]
     assert all((np.diff(each.astype(int)) == 1).all() for each in found)
@@ -51,7 +51,7 @@ def test_full_shuffle_reads_each_sample_in_a_request(folder):
 
 def test_tokens_of_made_samples_are_let_go(folder):
     windows = opened(folder)
-    items = reading(runs_of(windows, ps.BlockShuffle(60)), batches(len(windows)))
+    items = reading(runs_of(windows, ps.order.BlockShuffle(60)), batches(len(windows)))
     most = 0
     for item in items:
         item.make()
@@ -64,7 +64,7 @@ def test_tokens_of_made_samples_are_let_go(folder):
 def test_samples_of_a_replaced_file_fail_and_others_do_not(folder):
     windows = opened(folder)
     np.zeros(50_000, "u4").tofile(folder / "1.bin")
-    items = reading(runs_of(windows, ps.BlockShuffle(60)), batches(len(windows), 500))
+    items = reading(runs_of(windows, ps.order.BlockShuffle(60)), batches(len(windows), 500))
     found = [each for item in items for each in item.make() or ()]
     assert [hasattr(each, "error") for each in found] == [False] * 500 + [True] * 500 + [False] * 500
     assert isinstance(found[700].error, Changed)

@@ -18,11 +18,11 @@ UNITS = st.lists(st.lists(st.integers(0, 1500), max_size=8), min_size=1, max_siz
 ORDERS = [
     CatalogOrder(),
     FullShuffle(),
-    ps.Lanes(),
-    ps.BlockShuffle(5),
-    ps.Lanes(3, 2),
-    ps.BlockShuffle(block_bytes=1500),
-    ps.Lanes(7, shuffle=False),
+    ps.order.Lanes(),
+    ps.order.BlockShuffle(5),
+    ps.order.Lanes(3, 2),
+    ps.order.BlockShuffle(block_bytes=1500),
+    ps.order.Lanes(7, shuffle=False),
 ]
 
 
@@ -31,9 +31,9 @@ ORDERS = [
 def test_runs_hold_their_samples_and_partition_them(units, length, stride, order, listed):
     found = windows(units, length, stride)
     order = fitted_order(order, found)
-    if listed and isinstance(order, ps.BlockShuffle):
+    if listed and isinstance(order, ps.order.BlockShuffle):
         sizes = np.bincount(np.arange(len(found)) ** 2 % 7, minlength=7) if len(found) else [0]
-        order = ps.BlockShuffle(sizes)
+        order = ps.order.BlockShuffle(sizes)
     runs = runs_of(found, order)
     numbers = runs.of(np.arange(len(found))).tolist()
     assert numbers == sorted(numbers)
@@ -54,7 +54,7 @@ def test_runs_hold_their_samples_and_partition_them(units, length, stride, order
 
 def test_blocks_by_bytes_are_equal_and_take_no_memory():
     found = windows([[10**11]] * 8, 2049, 2049, "tokens")
-    order = fitted_order(ps.Lanes(), found)
+    order = fitted_order(ps.order.Lanes(), found)
     assert order.block_samples == (1 << 20) // 4098
     runs = runs_of(found, order)
     [middle] = runs.of(np.array([len(found) // 3])).tolist()
@@ -66,12 +66,12 @@ def test_blocks_by_bytes_are_equal_and_take_no_memory():
 
 def test_blocks_of_documents_are_cut_by_their_bytes():
     found = windows([[300_000] * 7, [1000] * 5], 0, 0)
-    assert fitted_order(ps.Lanes(), found).block_samples.tolist() == [2, 2, 2, 1, 5]
+    assert fitted_order(ps.order.Lanes(), found).block_samples.tolist() == [2, 2, 2, 1, 5]
 
 
 def test_long_blocks_are_several_requests():
     found = windows([[10**8]], 2049, 2049, "tokens")
-    for order in (ps.BlockShuffle(20_000), ps.BlockShuffle([20_000, len(found) - 20_000])):
+    for order in (ps.order.BlockShuffle(20_000), ps.order.BlockShuffle([20_000, len(found) - 20_000])):
         sizes = [span.stop - span.start for span in runs_of(found, order)]
         assert max(sizes) <= 8 << 20
         assert len(sizes) <= 2 + 2 * 10**8 / (8 << 20) + 3
@@ -79,7 +79,7 @@ def test_long_blocks_are_several_requests():
 
 def test_windows_far_apart_are_separate_requests():
     found = windows([[10**6]], 100, 50_000, "tokens")
-    for order in (CatalogOrder(), ps.Lanes(), ps.BlockShuffle(4)):
+    for order in (CatalogOrder(), ps.order.Lanes(), ps.order.BlockShuffle(4)):
         assert [(span.start, span.stop) for span in runs_of(found, fitted_order(order, found))] == [
             (at * 100_000, at * 100_000 + 200) for at in range(20)
         ]

@@ -89,7 +89,7 @@ def test_parts_have_the_samples_of_the_whole(units, length, stride, data):
     assert [again.piece(at, at) for at in range(len(again))] == [part.piece(at, at) for at in range(len(again))]
     assert (part.digest == whole.digest) == (len(part) == len(whole))
     assert (again.digest == part.digest) == (len(again) == len(part))
-    for order in (CatalogOrder(), ps.Lanes(block_bytes=100, window_blocks=2)):
+    for order in (CatalogOrder(), ps.order.Lanes(block_bytes=100, window_blocks=2)):
         runs = runs_of(part, fitted_order(order, part))
         for sample, number in enumerate(runs.of(np.arange(len(part))).tolist()):
             own, run = part.piece(sample, sample), runs.piece(number)
@@ -145,7 +145,9 @@ def test_windows_of_a_stream_go_on_in_the_next_files(sizes, length, stride, data
     part = found.part(first, data.draw(st.integers(first, len(found))))
     assert [flat(part.piece(at, at)) for at in range(len(part))] == expected[first : first + len(part)]
     assert (part.digest == found.digest) == (len(part) == len(found))
-    order = data.draw(st.sampled_from([CatalogOrder(), FullShuffle(), ps.Lanes(3), ps.BlockShuffle(block_bytes=90)]))
+    order = data.draw(
+        st.sampled_from([CatalogOrder(), FullShuffle(), ps.order.Lanes(3), ps.order.BlockShuffle(block_bytes=90)])
+    )
     runs = runs_of(part, fitted_order(order, part))
     places = part.places(np.arange(len(part)))[0].tolist()
     for sample, number in enumerate(runs.of(np.arange(len(part))).tolist()):

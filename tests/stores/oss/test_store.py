@@ -237,7 +237,9 @@ def test_tokens_that_rotate_in_an_epoch_and_in_an_upload_are_renewed_unnoticed(s
 
     def ask():
         given.append(rounds[0])
-        return ps.Credentials(server.settings.access_key, server.settings.secret_key, f"security-token-{rounds[0]}")
+        return ps.credentials.Credentials(
+            server.settings.access_key, server.settings.secret_key, f"security-token-{rounds[0]}"
+        )
 
     rotate()
     for number in range(40):
@@ -361,7 +363,7 @@ def test_options_come_first_then_the_environment_then_the_file(tmp_path):
     assert _keys(_load({**all_alibaba, **named})) == ("a", "b", "")
     assert _keys(_load(named)) == ("id", "secret", "token")
     assert _keys(_load(own, credentials_file=str(file))) == ("id", "secret", "token")
-    assert _keys(_load(own, credentials=lambda: ps.Credentials("f", "g"))) == ("f", "g", "")
+    assert _keys(_load(own, credentials=lambda: ps.credentials.Credentials("f", "g"))) == ("f", "g", "")
 
 
 def test_the_default_file_lies_in_the_home_directory(tmp_path):

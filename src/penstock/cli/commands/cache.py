@@ -50,18 +50,18 @@ def _place(
     store: Annotated[
         str | None, Option("--store", metavar="PROFILE", help="The cache of a profile of penstock.toml.")
     ] = None,
-) -> "ps.Cache":
+) -> "ps.cache.Cache":
     """Return the cache that the options select; nothing is read yet. Raises ``ConfigError`` for an unknown profile."""
     from penstock.stores.profiles.effective import cache_of
 
     options = None if store is None else cache_of(store)
     if cache is not None:
         options = replace(options or ps.CacheOptions(), path=cache)
-    return ps.open_cache(options)
+    return ps.cache.open_cache(options)
 
 
 @contextmanager
-def _disk_errors(place: "ps.Cache") -> Iterator[None]:
+def _disk_errors(place: "ps.cache.Cache") -> Iterator[None]:
     """Raise ``Unusable`` for errors of the disk."""
     try:
         yield
@@ -93,7 +93,7 @@ def ls(
         bool, Option("--long", "-l", help="Size on disk, size of the object, time of the last use, URL.")
     ] = False,
     json: JsonUrls = False,
-    place: "ps.Cache",
+    place: "ps.cache.Cache",
 ) -> None:
     """List the objects in the cache, one per line, and how full it is. Exit code 1 if there are none."""
     line = as_json if json else as_long if long else as_url
@@ -218,7 +218,7 @@ def _tell(done: "Warmed", *, as_json: bool) -> None:
 
 @cache.command(epilog="Example: penstock cache verify")
 @with_options("place", _place)
-def verify(*, json: JsonOne = False, place: "ps.Cache") -> None:
+def verify(*, json: JsonOne = False, place: "ps.cache.Cache") -> None:
     """Compare everything in the cache with its checksums, and remove what is damaged: then exit code 5."""
     with _disk_errors(place), bar("verifying", None, None) as count:
         found = place.verify(count)
@@ -232,7 +232,7 @@ def verify(*, json: JsonOne = False, place: "ps.Cache") -> None:
 
 @cache.command(epilog="Example: penstock cache clear s3://bucket/old/")
 @with_options("place", _place)
-def clear(prefix: _Prefix = "", *, json: JsonOne = False, place: "ps.Cache") -> None:
+def clear(prefix: _Prefix = "", *, json: JsonOne = False, place: "ps.cache.Cache") -> None:
     """Remove objects from the cache, never from a store. Programs may go on using the cache meanwhile."""
     with _disk_errors(place), bar("clearing", None, None) as count:
         found = place.clear(prefix, count)

@@ -22,5 +22,5 @@ def report(
     store: Store,
 ) -> None:
     """Join the reports that the ranks of a training have saved, and name the rank that waited longest."""
-    found = ps.merge_reports(urls, store=store)
+    found = ps.observe.merge_reports(urls, store=store)
     write((found.json() + "\n") if json else found.html() if html else harmless_lines(str(found)) + "\n")

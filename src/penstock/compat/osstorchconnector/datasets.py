@@ -76,7 +76,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class _Provided:
-    """Adapter of a credentials provider of Alibaba's SDKs: a function that returns ``ps.Credentials``."""
+    """Adapter of a credentials provider of Alibaba's SDKs: a function that returns ``ps.credentials.Credentials``."""
 
     provider: Any
 

@@ -5,12 +5,12 @@ dicts with ``__key__``, ``__url__`` and the bytes of each field. Differences:
 
 - The headers of the shards are read once, when the dataset is created (all bytes of shards with small samples). To pay
   for this once, pass a ``ps.Catalog`` of the shards, which can be saved, in place of the URLs.
-- ``shuffle(n)`` of any ``n`` and ``shardshuffle=`` of any size give ``ps.BlockShuffle()``: blocks of 1 MiB of all
+- ``shuffle(n)`` of any ``n`` and ``shardshuffle=`` of any size give ``ps.order.BlockShuffle()``: blocks of 1 MiB of all
   shards are mixed. No buffer is kept, each epoch has another order that depends on ``seed`` and epoch alone (default
   seed: ``WDS_SEED``, or 0), and the iterator's ``state_dict`` resumes it exactly.
 - Ranks (``nodesplitter=wds.split_by_node``) and workers share samples and not shards, so there may be fewer shards than
   workers. Each sample comes once per epoch; but each worker process, and each rank, reads every block of 1 MiB that has
-  a sample for it. ``ps.DataLoader`` over ``from_shards(…)`` with ``shuffle=ps.Lanes()`` reads each block once.
+  a sample for it. ``ps.DataLoader`` over ``from_shards(…)`` with ``shuffle=ps.order.Lanes()`` reads each block once.
 - Shards are URLs of any store, or local paths; those of a dataset lie in one bucket. ``pipe:curl -s -L URL``,
   ``pipe:aws s3 cp URL -`` and ``pipe:gsutil cat URL`` become the URL; another pipe raises ``Unsupported``.
 - Samples of local files have no ``__local_path__``.

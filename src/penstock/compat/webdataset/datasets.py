@@ -160,7 +160,7 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         )
 
     def shuffle(self, size: int, **kw: Any) -> Self:  # noqa: ANN401  webdataset's
-        """Shuffle by ``ps.BlockShuffle()`` for any ``size`` above 0: no buffer is kept; ``seed=`` sets the seed.
+        """Shuffle by ``ps.order.BlockShuffle()`` for any ``size`` above 0: no buffer is kept; ``seed=`` sets the seed.
 
         ``initial=`` has no effect: no buffer has to be filled.
         """

@@ -120,14 +120,14 @@ class Resumable:
 
         Any number of ranks and workers may resume. A different global batch (batch size times ranks) requires
         ``allow_new_global_batch``: still no sample is lost or repeated, but batches combine other samples. A number of
-        ranks that cannot share the lanes of the current epoch (``penstock.Lanes``) requires ``allow_rereads``: several
-        ranks then read the same blocks until that epoch ends, and a warning reports it.
+        ranks that cannot share the lanes of the current epoch (``penstock.order.Lanes``) requires ``allow_rereads``:
+        several ranks then read the same blocks until that epoch ends, and a warning reports it.
 
         Args:
             state: The result of ``state_dict``.
             allow_new_global_batch: Accept a different global batch.
             allow_rereads: Accept a number of ranks that cannot share the lanes.
-            new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.Schedule``; True: those of the
+            new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.order.Schedule``; True: those of the
                 mixture, which differ from those in the state, or whose sources do. Each source goes on where it was.
                 None or False: those of the state.
 
@@ -540,7 +540,7 @@ _INSTEAD = {
         ("num_replicas", "rank", "world_size"),
         ": a process finds its rank by itself; to give it, write place=ps.Place(rank=…, world=…)",
     ),
-    **dict.fromkeys(("replacement", "num_samples", "weights"), ": write shuffle=ps.WeightedShuffle(…)"),
+    **dict.fromkeys(("replacement", "num_samples", "weights"), ": write shuffle=ps.order.WeightedShuffle(…)"),
     "drop_last": ': write tail="drop"',
     "generator": ": the order depends on seed= and the epoch alone",
     "sampler": ": it orders the dataset itself; write shuffle=True, or give shuffle= an order",
@@ -573,7 +573,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
     Args:
         data_source: Any dataset with a length. A Penstock dataset also adds its catalog's digest to the state.
         batch_size: Samples per batch and rank.
-        shuffle: True, False or an order such as ``ps.BlockShuffle``.
+        shuffle: True, False or an order such as ``ps.order.BlockShuffle``.
         seed: Seed of the order.
         tail: Controls the incomplete last batch, as for ``penstock.DataLoader``.
         place: This process's rank, as for ``IterableDataset``.

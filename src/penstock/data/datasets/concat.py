@@ -173,7 +173,7 @@ class ConcatMap(_Concat, Dataset[Any]):
         Args:
             batch_size: Samples per batch and rank.
             collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
-            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``.
+            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.BlockShuffle(…)``.
             seed: Seed of the order.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
             place: This process's rank, as for ``IterableDataset``.
@@ -255,7 +255,7 @@ def concat(
     """Return one dataset of all samples of several: other prefixes, buckets, stores, credentials, formats.
 
     Each dataset keeps its store and its transform; order, ranks, workers, resume and ``on_error`` go over all samples.
-    Blocks that are cut by bytes (``ps.Lanes()``) end where a dataset ends. Makes no request.
+    Blocks that are cut by bytes (``ps.order.Lanes()``) end where a dataset ends. Makes no request.
 
     If datasets have classes, those of the result are their union, sorted by name, and labels are numbers in it. Samples
     of datasets without classes keep the labels that they have.

@@ -469,11 +469,12 @@ class CatalogDataset(ReadableDataset):
         The shards are read once to find their samples: see ``Catalog.from_shards``. Save the catalog
         (``dataset.catalog.save(url)``), and ``from_catalog`` starts at once.
 
-        With ``shuffle=True``, each sample is a request of its own, in any order. With ``shuffle=ps.Lanes()`` (or
-        ``ps.BlockShuffle()``), neighbouring samples are read in one request of about 1 MiB and mixed with those of 160
-        others, at a third of the cost; without a shuffle they are read in such requests, too. A sample with several
-        fields gives each by its name: ``sample["jpg"]``. Rows of Parquet files are read by row groups, each decoded
-        once: only with ``ps.Lanes()``, ``ps.BlockShuffle()`` or in order.
+        With ``shuffle=True``, each sample is a request of its own, in any order. With ``shuffle=ps.order.Lanes()`` (or
+        ``ps.order.BlockShuffle()``), neighbouring samples are read in one request of about 1 MiB and mixed with those
+        of 160 others, at a third of the cost; without a shuffle they are read in such requests, too. A sample with
+        several fields gives each by its name: ``sample["jpg"]``. Rows of Parquet files are read by row groups, each
+        decoded
+        once: only with ``ps.order.Lanes()``, ``ps.order.BlockShuffle()`` or in order.
 
         Args:
             urls: The shards: a prefix, a glob, a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``, or a list.

@@ -57,7 +57,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         catalog: The objects.
         transform: Function from a ``Sample`` to the value that is yielded; default: the ``Sample`` itself.
         shuffle: Permute all samples in each epoch, depending only on ``seed`` and epoch; or an order, such as
-            ``ps.BlockShuffle``.
+            ``ps.order.BlockShuffle``.
         seed: Seed of the order.
         place: This process's rank and the number of ranks. A device mesh gives both through its data-parallel
             dimensions (tensor- and pipeline-parallel ranks read the same samples). ``"unsharded"`` makes every rank

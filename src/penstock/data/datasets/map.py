@@ -152,7 +152,7 @@ class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
         Args:
             batch_size: Samples per batch and rank.
             collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
-            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``.
+            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.BlockShuffle(…)``.
             seed: Seed of the order.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
             place: This process's rank, as for ``IterableDataset``.

@@ -82,7 +82,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
     Args:
         sources: The datasets by name. Map-style datasets and ``ps.TokenDataset`` are ordered by the loader's
             ``shuffle=``; iterable ones and ``ps.ZarrDataset`` keep the order that they have.
-        weights: Weight of each source; only their proportion counts. Or a ``ps.Schedule``, with which they change
+        weights: Weight of each source; only their proportion counts. Or a ``ps.order.Schedule``, with which they change
             during the run. Default: in proportion to the number of samples.
         temperature: Weights n ** temperature instead, for sources of n samples: 0 to 1.
         repeats: How often sources come in an epoch instead, such as ``{"docs": 4}``; 1 for those that it does not name.
@@ -170,7 +170,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
 
         Args:
             column: Name of the column, or "label". At most 256 values; to give many classes weights of their own, pass
-                ``shuffle=ps.WeightedShuffle(…)`` to the loader.
+                ``shuffle=ps.order.WeightedShuffle(…)`` to the loader.
             dataset: The dataset.
             **options: Arguments of the class other than ``sources``; weights are by the values, as text.
 
@@ -196,7 +196,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         if len(there) > _MOST_PARTS:
             raise Unusable(
                 f"{column!r} has {len(there)} values, and a mixture at most {_MOST_PARTS} such parts: for weights of "
-                "classes, pass shuffle=ps.WeightedShuffle(…) to the loader"
+                "classes, pass shuffle=ps.order.WeightedShuffle(…) to the loader"
             )
         parts = {names[number]: part_of(dataset, np.flatnonzero(numbers == number)) for number in there}
         return cls(parts, **options)
@@ -231,7 +231,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             batch_size: Samples per batch and rank.
             collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
             shuffle: Permute the samples of each source anew in each of its epochs; or an order for each source, such
-                as ``ps.Lanes(window_blocks=32)``: each source has a window of its own in memory.
+                as ``ps.order.Lanes(window_blocks=32)``: each source has a window of its own in memory.
             seed: Seed of the order.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
             place: This process's rank, as for ``IterableDataset``.
@@ -321,12 +321,14 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
                 "ends is for weights and temperature: with repeats, an epoch has as many samples as that says"
             )
         if self._ends == "once" and (isinstance(weights, Schedule) or self._batches == "one-source"):
-            what = "a ps.Schedule" if isinstance(weights, Schedule) else 'batches="one-source"'
+            what = "a ps.order.Schedule" if isinstance(weights, Schedule) else 'batches="one-source"'
             raise Unusable(f'ends="once" does not go with {what}: an epoch could not have each sample once')
         if self._ends is not None and self._epoch_samples is not None:
             raise Unusable("epoch_samples is the length of an epoch, which ends would compute: pass one of the two")
         if isinstance(weights, Schedule) and self._epoch_samples is None:
-            raise Unusable("with a ps.Schedule, pass epoch_samples=, the number of samples of an epoch over all ranks")
+            raise Unusable(
+                "with a ps.order.Schedule, pass epoch_samples=, the number of samples of an epoch over all ranks"
+            )
         if repeats is not None:
             return by_repeats(repeats, sizes)
         if weights is None:

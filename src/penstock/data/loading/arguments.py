@@ -27,13 +27,13 @@ _MOST_THREADS = 16  # more would mostly wait for the GIL
 _MOST_AT_ONCE = 4096  # threads or processes, if given; a larger number is a mistake
 _ORDERED = ": it shuffles and shards by itself; write shuffle=True and seed=…, or give shuffle= an order"
 _PLACED = ": a process finds its rank by itself; to give it, write place=ps.Place(rank=…, world=…)"
-_WEIGHTED = ": write shuffle=ps.WeightedShuffle(…)"
+_WEIGHTED = ": write shuffle=ps.order.WeightedShuffle(…)"
 # Arguments of PyTorch and of others: the default value, which is accepted, and the hint for any other value.
 _INSTEAD: dict[str, tuple[object, str]] = {
     "batch_sampler": (None, _ORDERED),
     "generator": (None, _ORDERED),
-    "order": (None, ": write shuffle=True, or give shuffle= an order such as ps.BlockShuffle()"),
-    "block_bytes": (None, ": write shuffle=ps.BlockShuffle(block_bytes={!r})"),
+    "order": (None, ": write shuffle=True, or give shuffle= an order such as ps.order.BlockShuffle()"),
+    "block_bytes": (None, ": write shuffle=ps.order.BlockShuffle(block_bytes={!r})"),
     "sampler": (None, _ORDERED),
     "prefetch_factor": (None, ": write prefetch={!r}"),
     "pin_memory_device": ("", ": write device={!r}"),

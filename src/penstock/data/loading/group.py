@@ -84,7 +84,7 @@ class GroupReport:
     Example:
         >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=20)
         >>> batches = list(loader)
-        >>> group = ps.merge_reports(loader.report())
+        >>> group = ps.observe.merge_reports(loader.report())
         >>> group.slowest.rank, group.missing
         (0, ())
 
@@ -138,7 +138,7 @@ class GroupReport:
         Example:
             >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=20)
             >>> batches = list(loader)
-            >>> ps.merge_reports(loader.report()).plot().get_ylabel()
+            >>> ps.observe.merge_reports(loader.report()).plot().get_ylabel()
             'rank'
 
         """
@@ -219,7 +219,7 @@ def merge_reports(
         >>> batches = list(loader)
         >>> loader.report().save("s3://bucket/reports/{rank}.json")
         's3://bucket/reports/0.json'
-        >>> ps.merge_reports("s3://bucket/reports/*.json").ranks[0].samples
+        >>> ps.observe.merge_reports("s3://bucket/reports/*.json").ranks[0].samples
         60
 
     """
@@ -232,7 +232,9 @@ def merge_reports(
         if held is None or held.batches <= each.batches:
             found[each.rank] = each
     if not found:
-        raise Unusable("merge_reports takes one report or more: ps.merge_reports('s3://bucket/run/report-*.json')")
+        raise Unusable(
+            "merge_reports takes one report or more: ps.observe.merge_reports('s3://bucket/run/report-*.json')"
+        )
     return GroupReport(tuple(found[rank] for rank in sorted(found)))
 
 

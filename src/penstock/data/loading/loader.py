@@ -108,7 +108,7 @@ class DataLoader:
             last, as ``random_split`` makes them. The state is that of the subset: pass ``random_split`` a seeded
             generator, or split the catalog.
         batch_size: Samples per batch and rank.
-        shuffle: Permute all samples anew each epoch; or an order, such as ``ps.BlockShuffle(…)``. Give an
+        shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.BlockShuffle(…)``. Give an
             ``IterableDataset`` its ``shuffle``, ``seed`` and ``place`` directly instead.
         seed: Seed of the order; default 0.
         num_workers: Processes that read, transform and collate; 0: threads of this process.
@@ -495,9 +495,9 @@ class DataLoader:
             allow_new_global_batch: Accept a different global batch (batch size times ranks): no sample is lost or
                 repeated, but batches combine other samples.
             allow_rereads: Accept a number of ranks that cannot share the lanes of the current epoch
-                (``penstock.Lanes``): several ranks then read the same blocks until that epoch ends, and a warning
+                (``penstock.order.Lanes``): several ranks then read the same blocks until that epoch ends, and a warning
                 reports it.
-            new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.Schedule``; True: those of the
+            new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.order.Schedule``; True: those of the
                 mixture, which differ from those in the state, or whose sources do. Each source goes on where it was.
                 None or False: those of the state.
 

@@ -446,7 +446,7 @@ def report(
 ) -> LoaderReport:
     """Return the report on the counts; raises ``Unusable`` if ``prices`` has another type."""
     if prices is not None and not isinstance(prices, Prices):
-        raise Unusable(f"prices must be penstock.Prices(per_1000_requests=…, per_gib=…), got {prices!r}")
+        raise Unusable(f"prices must be penstock.observe.Prices(per_1000_requests=…, per_gib=…), got {prices!r}")
     hosts = requests.hosts()
     found = causes(stats, hosts, _at_once(setup))
     cause = main_cause(stats, found)

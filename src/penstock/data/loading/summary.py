@@ -34,7 +34,7 @@ class Prices:
         currency: Label of the sum.
 
     Example:
-        >>> prices = ps.Prices(per_1000_requests=0.0004, per_gib=0.09)
+        >>> prices = ps.observe.Prices(per_1000_requests=0.0004, per_gib=0.09)
         >>> prices.of(1_000_000, size_bytes=1 << 30)
         0.49
 
@@ -157,7 +157,8 @@ class Summary:
         slowest: The ten slowest reads.
         cost: Cost of all requests at the given prices; None without prices.
         currency: Currency of the cost.
-        rates: Request rates that the loader's own stores were seen to accept, by prefix: see ``penstock.node_status``.
+        rates: Request rates that the loader's own stores were seen to accept, by prefix: see
+            ``penstock.cache.node_status``.
         rank: The rank that reports.
         world: Number of ranks.
         context: Time, machine and loader options.
@@ -266,8 +267,8 @@ def advice(cause: Cause | None, setup: Setup, slowest: Sequence[str] = ()) -> st
 # Causes that fewer requests make smaller.
 _BY_REQUESTS: Final = frozenset(("first byte", "throttled", "paced", "retries", "memory budget", "python"))
 _SCATTERED: Final = (
-    "Each small sample of a shard takes one request: pass shuffle=ps.Lanes(), which reads neighbours of a shard in one "
-    "request of about 1 MiB, and mixes those of 160 such blocks."
+    "Each small sample of a shard takes one request: pass shuffle=ps.order.Lanes(), which reads neighbours of a shard "
+    "in one request of about 1 MiB, and mixes those of 160 such blocks."
 )
 _FIRST_BYTE: Final = (
     "The store takes long to begin its answers: raise TransportOptions(connections=…), so that more reads are under "

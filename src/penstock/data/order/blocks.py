@@ -48,10 +48,10 @@ class BlockShuffle:
             samples, or the dataset does not know their bytes.
 
     Example:
-        >>> order = ps.BlockShuffle(block_samples=2, window_blocks=1)
+        >>> order = ps.order.BlockShuffle(block_samples=2, window_blocks=1)
         >>> order.epoch(8, seed=0, epoch=0)(np.arange(8))
         array([2, 3, 0, 1, 5, 4, 7, 6])
-        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.BlockShuffle(60))
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.order.BlockShuffle(60))
 
     """
 

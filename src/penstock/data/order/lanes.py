@@ -60,10 +60,10 @@ class Lanes:
             lanes evenly.
 
     Example:
-        >>> order = ps.Lanes(block_samples=2, window_blocks=1, lanes=2, shuffle=False)
+        >>> order = ps.order.Lanes(block_samples=2, window_blocks=1, lanes=2, shuffle=False)
         >>> order.epoch(8, seed=0, epoch=0)(np.arange(8))
         array([0, 4, 1, 5, 2, 6, 3, 7])
-        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.Lanes(60))
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.order.Lanes(60))
 
     """
 

@@ -194,8 +194,8 @@ class MixturePlan(SamplingPlan):
     def _weighted(self, weights: object) -> MixturePlan:
         if isinstance(weights, Schedule) and not self.order.epoch_samples:
             raise Unusable(
-                "new_weights= must be a mapping: a ps.Schedule is for a mixture with epoch_samples=, whose epochs "
-                "have the same length with all weights"
+                "new_weights= must be a mapping: a ps.order.Schedule is for a mixture with epoch_samples=, whose "
+                "epochs have the same length with all weights"
             )
         steps = steps_of(weights, [source.name for source in self.order.sources])
         return replace(self, order=replace(self.order, steps=steps))

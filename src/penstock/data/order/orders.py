@@ -52,7 +52,9 @@ def order_of(shuffle: object) -> Order:
         known = False
     if not known:
         name = f"the class {shuffle.__name__}: make an instance of it" if isinstance(shuffle, type) else f"{shuffle!r}"
-        raise Unusable(f"shuffle must be True, False or an order such as ps.BlockShuffle(block_samples=…), got {name}")
+        raise Unusable(
+            f"shuffle must be True, False or an order such as ps.order.BlockShuffle(block_samples=…), got {name}"
+        )
     return FullShuffle() if shuffle else CatalogOrder()
 
 

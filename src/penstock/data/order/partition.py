@@ -20,11 +20,12 @@ Tail = Literal["drop", "short", "pad"]
 class Repeat(int):
     """The index of a repeated sample of this epoch, which fills a batch so that all ranks have equally many samples.
 
-    A ``Repeat`` behaves like any int; code that counts or measures may check ``isinstance(index, penstock.Repeat)``.
+    A ``Repeat`` behaves like any int; code that counts or measures may check ``isinstance(index,
+    penstock.order.Repeat)``.
 
     Example:
-        >>> index = ps.Repeat(3)
-        >>> index + 1, isinstance(index, ps.Repeat)
+        >>> index = ps.order.Repeat(3)
+        >>> index + 1, isinstance(index, ps.order.Repeat)
         (4, True)
 
     """

@@ -64,15 +64,15 @@ class Order(Protocol):
 
 @runtime_checkable
 class LaneOrder(Order, Protocol):
-    """An order in which position p belongs to lane p % lanes, and ranks share the lanes: see ``penstock.Lanes``.
+    """An order in which position p belongs to lane p % lanes, and ranks share the lanes: see ``penstock.order.Lanes``.
 
     The identity does not include the number of lanes, which a resume state holds separately.
 
     Example:
         >>> from penstock.data.order.protocol import LaneOrder
-        >>> isinstance(ps.Lanes(64), LaneOrder), isinstance(ps.BlockShuffle(64), LaneOrder)
+        >>> isinstance(ps.order.Lanes(64), LaneOrder), isinstance(ps.order.BlockShuffle(64), LaneOrder)
         (True, False)
-        >>> ps.Lanes(64).with_lanes(8).lanes
+        >>> ps.order.Lanes(64).with_lanes(8).lanes
         8
 
     """

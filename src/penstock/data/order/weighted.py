@@ -34,10 +34,10 @@ _RANGE = 1e200  # the greatest weight, and its reciprocal
 class WeightedShuffle:
     """Samples in random order with shares by class, or with a weight for each sample; for ``shuffle=``.
 
-    Without arguments, all classes come equally often: ``ps.DataLoader(dataset, 256, shuffle=ps.WeightedShuffle())`` of
-    a dataset with labels. Small classes begin anew within an epoch, and large ones go on in the next: each class goes
-    through all its samples, permuted anew each time, before one of them comes again. Shares are exact over 4,096
-    samples.
+    Without arguments, all classes come equally often: ``ps.DataLoader(dataset, 256,
+    shuffle=ps.order.WeightedShuffle())`` of a dataset with labels. Small classes begin anew within an epoch, and large
+    ones go on in the next: each class goes through all its samples, permuted anew each time, before one of them comes
+    again. Shares are exact over 4,096 samples.
 
     With ``replacement=True``, each draw is independent of the ones before, as in torch's ``WeightedRandomSampler``.
 
@@ -61,7 +61,7 @@ class WeightedShuffle:
 
     Example:
         >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", labels="folder", transform=lambda s: s.label)
-        >>> rare = ps.WeightedShuffle({name: 5 if name == "7" else 1 for name in dataset.classes})
+        >>> rare = ps.order.WeightedShuffle({name: 5 if name == "7" else 1 for name in dataset.classes})
         >>> batch = next(iter(ps.DataLoader(dataset, 280, shuffle=rare)))
         >>> int((batch == 7).sum()) > 70
         True

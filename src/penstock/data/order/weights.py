@@ -48,7 +48,7 @@ class Schedule:
             other sources than those of the first stage.
 
     Example:
-        >>> schedule = ps.Schedule([(0, {"web": 9, "code": 1}), (200_000, {"web": 1, "code": 1})])
+        >>> schedule = ps.order.Schedule([(0, {"web": 9, "code": 1}), (200_000, {"web": 1, "code": 1})])
         >>> schedule.weights_at(100_000)
         {'web': 0.7, 'code': 0.3}
 
@@ -119,7 +119,7 @@ def steps_of(weights: object, names: Sequence[str], kind: str = "source") -> tup
     if isinstance(weights, Schedule):
         return weights.steps(names)
     if not isinstance(weights, Mapping):
-        raise Unusable(f"weights must be a mapping from sources to weights, or a ps.Schedule, got {weights!r}")
+        raise Unusable(f"weights must be a mapping from sources to weights, or a ps.order.Schedule, got {weights!r}")
     return (WeightStep(0, _normalize_weights(weights, names, kind)),)
 
 

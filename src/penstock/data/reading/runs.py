@@ -113,7 +113,8 @@ def _unit_order(order: Order, catalog: Catalog) -> Order:
     if isinstance(order, (FullShuffle, WeightedShuffle)):
         raise Unusable(
             "shuffle=True would read and decode a whole unit (a row group, a compressed shard) for each sample, and so "
-            "would ps.WeightedShuffle: pass shuffle=ps.Lanes(), which mixes several units and reads each once"
+            "would ps.order.WeightedShuffle: pass shuffle=ps.order.Lanes(), which mixes several units and reads each "
+            "once"
         )
     if not isinstance(order, (BlockShuffle, Lanes)):
         return order

@@ -55,9 +55,9 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
     OLMo, datatrove), llm.c's files with their header, and NumPy's ``.npy``. Where a sample lies is computed: no table
     has an entry for each window, and memory does not grow with the number of tokens.
 
-    ``ps.DataLoader(dataset, B, shuffle=ps.Lanes())`` reads neighbouring windows in one request of about 1 MiB, and
-    mixes those of 160 such requests; each byte is read once per epoch. ``shuffle=True`` permutes all windows, and reads
-    each in a request of its own. Order, ranks, workers and exact resumption are those of any dataset of Penstock.
+    ``ps.DataLoader(dataset, B, shuffle=ps.order.Lanes())`` reads neighbouring windows in one request of about 1 MiB,
+    and mixes those of 160 such requests; each byte is read once per epoch. ``shuffle=True`` permutes all windows, and
+    reads each in a request of its own. Order, ranks, workers and exact resumption are those of any dataset of Penstock.
 
     A slice is a dataset of neighbours, such as ``dataset[:1000]`` for validation and ``dataset[1000:]`` for training.
 
@@ -82,7 +82,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         >>> dataset = ps.TokenDataset.from_shards("s3://bucket/tokens/", length=2049, dtype="uint16")
         >>> len(dataset), dataset[1][:3], dataset.left_out
         (4, tensor([2049, 2050, 2051]), 1804)
-        >>> next(iter(ps.DataLoader(dataset, 2, shuffle=ps.Lanes()))).shape
+        >>> next(iter(ps.DataLoader(dataset, 2, shuffle=ps.order.Lanes()))).shape
         torch.Size([2, 2049])
 
     """
@@ -284,7 +284,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
             batch_size: Samples per batch and rank.
             collate_fn: Function from a list of samples to a batch; default: windows are stacked, and whole documents
                 stay a list. With a ``transform``: torch's ``default_collate``.
-            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.Lanes()``.
+            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.Lanes()``.
             seed: Seed of the order.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
             place: This process's rank, as for ``IterableDataset``.

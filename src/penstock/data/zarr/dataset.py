@@ -125,11 +125,11 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             reach over a gap in time, are errors; so are patches of different places, and fields in reverse.
         valid: Elements along ``dims`` that may be used, as an array of bool; samples that would touch other elements do
             not exist.
-        shuffle: True to permute samples; or an order such as ``ps.BlockShuffle(…)``.
+        shuffle: True to permute samples; or an order such as ``ps.order.BlockShuffle(…)``.
         seed: Seed of the order.
         window_bytes: Decoded bytes of the chunks whose samples are mixed with one another.
-        lanes: Number of runs of chunks that are read in parallel, each by one rank: see ``ps.Lanes``. Default: one per
-            rank.
+        lanes: Number of runs of chunks that are read in parallel, each by one rank: see ``ps.order.Lanes``. Default:
+            one per rank.
         missing: Value of a chunk that was never written: ``"fill"`` for the fill value of the array, or ``"error"``.
         forbidden_is_missing: Also treat a refusal (403) as a missing object; default: False. S3 answers 403 to callers
             without permission to list the bucket, so a public dataset may need it. But then chunks that you may not
@@ -677,7 +677,7 @@ def _resolve_order(
     shuffles = isinstance(order, FullShuffle)
     if not shuffles and not isinstance(order, CatalogOrder):
         if lanes is not None:
-            raise Unusable("an order sets its lanes itself: pass shuffle=ps.Lanes(…, lanes=…) without lanes=")
+            raise Unusable("an order sets its lanes itself: pass shuffle=ps.order.Lanes(…, lanes=…) without lanes=")
         return order, 0
     sizes = arrangement.space.sizes
     blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1))) if shuffles else 1

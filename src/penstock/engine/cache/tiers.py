@@ -264,7 +264,7 @@ class Cache:
     Example:
         >>> ps.warm("s3://bucket/train/3/", store=ps.S3Options(cache=ps.CacheOptions(path="cache"))).fetched
         60
-        >>> cache = ps.open_cache("cache")
+        >>> cache = ps.cache.open_cache("cache")
         >>> cache.verify().damaged, cache.clear("s3://bucket/train/3/").entries
         (0, 60)
 
@@ -273,7 +273,7 @@ class Cache:
     def __init__(self, options: CacheOptions) -> None:
         if not isinstance(options, CacheOptions):
             raise ConfigError(
-                f"a cache is made from CacheOptions, not {options!r}; penstock.open_cache takes a directory"
+                f"a cache is made from CacheOptions, not {options!r}; penstock.cache.open_cache takes a directory"
             )
         self._tiers = tiers_of(options)
         self._disk = self._tiers.disk
@@ -470,7 +470,7 @@ def open_cache(cache: CacheOptions | str | os.PathLike[str] | None = None) -> Ca
         >>> options = ps.S3Options(cache=ps.CacheOptions(path="cache"))
         >>> ps.warm("s3://bucket/train/3/", store=options).fetched
         60
-        >>> ps.open_cache("cache").usage().entries
+        >>> ps.cache.open_cache("cache").usage().entries
         60
 
     """

@@ -35,7 +35,7 @@ class Credentials:
 
     Example:
         >>> def fetched():
-        ...     return ps.Credentials("testing", "testing", expires_at=4e9)
+        ...     return ps.credentials.Credentials("testing", "testing", expires_at=4e9)
         >>> ps.stat("s3://bucket/train/3/0000.png", store=ps.S3Options(credentials=fetched)).key
         'train/3/0000.png'
 
@@ -59,7 +59,7 @@ class BearerToken:
 
     Example:
         >>> def fetched():
-        ...     return ps.BearerToken("ya29.token", expires_at=4e9)
+        ...     return ps.credentials.BearerToken("ya29.token", expires_at=4e9)
         >>> options = ps.GCSOptions(credentials=fetched)
         >>> fetched()
         BearerToken(expires_at=4000000000.0, found_in='')

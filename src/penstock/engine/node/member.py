@@ -304,7 +304,7 @@ def node_status() -> NodeStatus:
     Example:
         >>> ps.stat("s3://bucket/train/3/0000.png").size > 0
         True
-        >>> ps.node_status().connections > 0
+        >>> ps.cache.node_status().connections > 0
         True
 
     """

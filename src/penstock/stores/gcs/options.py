@@ -35,8 +35,8 @@ class GCSOptions(StoreOptions):
         credentials_file: A file of Google's credentials in JSON (a service account's key, workload identity, …);
             default ``GOOGLE_APPLICATION_CREDENTIALS``, then what ``google.auth.default()`` finds.
         credentials_json: The text of such a file; never shown, logged or written.
-        credentials: A function of your own that returns ``ps.BearerToken``; called again before the token expires.
-            It is pickled for workers, so define it at a module's level.
+        credentials: A function of your own that returns ``ps.credentials.BearerToken``; called again before the token
+            expires. It is pickled for workers, so define it at a module's level.
         credentials_process: A program, with its arguments, that prints a token as JSON (docs/credentials.md).
         service_account: Act as this service account (its email), as the credentials may.
         token: An OAuth 2.0 access token, which nothing renews; never shown, logged or written.

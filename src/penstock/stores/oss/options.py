@@ -48,7 +48,8 @@ class OSSOptions(StoreOptions):
             ``ALIBABA_CLOUD_CREDENTIALS_FILE``, then ``~/.alibabacloud/credentials``.
         ecs_role: The RAM role of this ECS instance whose credentials are used; default
             ``ALIBABA_CLOUD_ECS_METADATA``, else the instance's own role.
-        credentials: Your function that returns ``ps.Credentials``; called on callers' threads, before they expire.
+        credentials: Your function that returns ``ps.credentials.Credentials``; called on callers' threads, before they
+            expire.
         credentials_process: A program that prints credentials in JSON, as AWS's ``credential_process`` does.
         anonymous: Send unsigned requests (public data).
         requester_pays: Pay for requests to buckets in the pay-by-requester mode.

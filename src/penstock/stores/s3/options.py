@@ -28,8 +28,8 @@ class S3Options(StoreOptions):
         secret_key: Secret; never shown, logged or written. Options with it are pickled for workers and nowhere else.
         session_token: Token of temporary credentials.
         profile: Name in the shared AWS files; default ``AWS_PROFILE``.
-        credentials: A function of your own that returns ``ps.Credentials``; asked again before they expire. Workers get
-            it by reference, so define it at a module's level.
+        credentials: A function of your own that returns ``ps.credentials.Credentials``; asked again before they expire.
+            Workers get it by reference, so define it at a module's level.
         credentials_process: A program, with its arguments, that prints credentials as JSON (docs/credentials.md).
         anonymous: Send unsigned requests (public data).
         requester_pays: Pay for requests to buckets with Requester Pays; default ``AWS_REQUEST_PAYER=requester``, as

@@ -229,7 +229,7 @@ def test_shard_that_is_replaced_after_the_index_is_a_change(folder):
     with pytest.raises(Changed):
         dataset[7]
     with pytest.raises(Changed):
-        list(ps.DataLoader(dataset, 4, shuffle=ps.Lanes()))
+        list(ps.DataLoader(dataset, 4, shuffle=ps.order.Lanes()))
 
 
 def test_many_shards_are_walked_at_once_and_in_order(tmp_path):

@@ -135,7 +135,7 @@ def test_parts_and_subsets_are_weighted_and_not_the_reverse(field):
     ("arguments", "weights", "words"),
     [
         ({"shuffle": False}, {"lat": COSINES}, "pass shuffle=True"),
-        ({"shuffle": ps.BlockShuffle(4)}, {"lat": COSINES}, "pass shuffle=True"),
+        ({"shuffle": ps.order.BlockShuffle(4)}, {"lat": COSINES}, "pass shuffle=True"),
         ({}, {"lat": COSINES[1:]}, "11 weights of 'lat', which has 12 elements"),
         ({}, {"x": [1, 1]}, "weights names 'x', and samples lie along time, lat"),
         ({}, {}, "weights must name a dimension"),
