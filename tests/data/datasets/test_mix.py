@@ -473,7 +473,7 @@ class TestRefusals:
     def test_new_weights_that_change_later_where_ends_gives_the_length_of_an_epoch(self, sources, ends):
         loader = loader_of(sources, mix={"ends": ends})
         schedule = ps.order.Schedule([(0, WEIGHTS), (16, WEIGHTS | {"files": 0})], linear=False)
-        with pytest.raises(Unusable, match=r"a ps\.Schedule is for a mixture with epoch_samples="):
+        with pytest.raises(Unusable, match=r"a ps\.order\.Schedule is for a mixture with epoch_samples="):
             loader.load_state_dict(loader.state_dict(), new_weights=schedule)
 
     def test_states_of_other_kinds(self, sources):

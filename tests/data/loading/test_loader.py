@@ -80,8 +80,8 @@ def position(loader: ps.DataLoader) -> tuple[int, int]:
         ({"prefetch_factor": 2, "num_workers": 1}, "prefetch_factor"),
         ({"sampler": [1], "num_workers": 1}, "sampler"),
         ({"batch_sampler": [[1]]}, "batch_sampler"),
-        ({"order": ps.order.Lanes(lanes=2)}, r"order is not .* give shuffle= an order such as ps\.BlockShuffle"),
-        ({"block_bytes": 1 << 20}, r"write shuffle=ps\.BlockShuffle\(block_bytes=1048576\)"),
+        ({"order": ps.order.Lanes(lanes=2)}, r"order is not .* give shuffle= an order such as ps\.order\.BlockShuffle"),
+        ({"block_bytes": 1 << 20}, r"write shuffle=ps\.order\.BlockShuffle\(block_bytes=1048576\)"),
     ],
     ids=lambda value: re.sub(r"\W+", "-", str(value)),
 )

@@ -137,7 +137,7 @@ def test_a_loader_that_has_not_begun_reports_nothing():
     report = plants.loader("none", "http://127.0.0.1:1").report()
     assert (report.cause, report.batches, report.hosts, report.slowest, report.waiting) == (None, 0, (), (), 0.0)
     assert "not input bound" in str(report)
-    with pytest.raises(Unusable, match=r"penstock\.Prices"):
+    with pytest.raises(Unusable, match=r"penstock\.observe\.Prices"):
         plants.loader("none", "http://127.0.0.1:1").report(0.4)
 
 

@@ -33,7 +33,7 @@ def test_false_is_the_catalogs_order(shuffle):
 
 @pytest.mark.parametrize("wrong", ["yes", None, 2, 1024, [1, 2], np.arange(3), object(), "True"])
 def test_invalid_shuffle_value_is_refused_with_the_accepted_values(wrong):
-    with pytest.raises(Unusable, match=r"shuffle must be True, False or an order such as ps\.BlockShuffle"):
+    with pytest.raises(Unusable, match=r"shuffle must be True, False or an order such as ps\.order\.BlockShuffle"):
         order_of(wrong)
 
 

@@ -143,7 +143,7 @@ def test_every_restart_goes_on_exactly(folder, order):
     ids=["loader", "batched", "iterable"],
 )
 def test_full_shuffle_is_refused_with_advice(folder, make):
-    with pytest.raises(Unusable, match=r"shuffle=ps\.Lanes\(\)"):
+    with pytest.raises(Unusable, match=r"shuffle=ps\.order\.Lanes\(\)"):
         make(folder)
 
 
