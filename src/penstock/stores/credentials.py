@@ -272,7 +272,11 @@ def _output(words: tuple[str, ...], name: str, environ: Mapping[str, str], limit
 
 
 def make_keys(
-    named: str, access_key: str | None, secret_key: str | None, token: str | None, expires_at: float | None = None
+    named: str,
+    access_key: str | None,
+    secret_key: str | None,
+    token: str | None = None,
+    expires_at: float | None = None,
 ) -> Credentials | None:
     """Return a pair of keys that ``named`` gives; None without any. Half a pair raises ``ConfigError``."""
     if access_key is None and secret_key is None:

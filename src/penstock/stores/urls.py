@@ -372,7 +372,11 @@ def _entries() -> list[EntryPoint]:
 
 
 def _find_installed_store(scheme: str) -> Store | None:
-    offers = {f"{each.value!r} of {_distribution(each)}": each for each in _entries() if each.name == scheme}
+    offers = {}
+    for each in _entries():
+        if each.name == scheme:
+            by = f"the distribution {each.dist.name!r}" if each.dist is not None else "an unnamed distribution"
+            offers[f"{each.value!r} of {by}"] = each
     if len(offers) > 1:
         raise ConfigError(f"{scheme}:// is provided twice, by {' and by '.join(sorted(offers))}: uninstall one of them")
     for offer, entry in offers.items():
@@ -393,7 +397,3 @@ def _load_store(scheme: str, offer: str, entry: EntryPoint) -> Store:
     if scheme not in kind.schemes:
         raise ConfigError(f"{where} says that its schemes are {', '.join(kind.schemes)}: give each its entry point")
     return _get_instance(kind)
-
-
-def _distribution(entry: EntryPoint) -> str:
-    return f"the distribution {entry.dist.name!r}" if entry.dist is not None else "an unnamed distribution"

@@ -29,6 +29,7 @@ from penstock.testing.faults import FaultServer, Settings
 from penstock.testing.servers import Scripted, reply
 
 PART = 100 << 10
+BEIJING, INTERNAL, FAST = "cn-beijing", "oss-cn-beijing-internal.aliyuncs.com", "oss-accelerate.aliyuncs.com"
 
 
 @pytest.fixture(scope="module")
@@ -58,37 +59,12 @@ def _opened(server):
         ({"region": "cn-hangzhou"}, {}, "https://bkt.oss-cn-hangzhou.aliyuncs.com/k", "cn-hangzhou"),
         ({"region": "oss-cn-hangzhou"}, {}, "https://bkt.oss-cn-hangzhou.aliyuncs.com/k", "cn-hangzhou"),
         ({}, {"OSS_REGION": "cn-beijing"}, "https://bkt.oss-cn-beijing.aliyuncs.com/k", "cn-beijing"),
-        (
-            {},
-            {"OSS_ENDPOINT": "oss-cn-beijing-internal.aliyuncs.com", "OSS_REGION": "cn-hangzhou"},
-            "https://bkt.oss-cn-beijing-internal.aliyuncs.com/k",
-            "cn-beijing",
-        ),
-        (
-            {"region": "cn-beijing", "internal": True},
-            {"OSS_ENDPOINT": "http://elsewhere"},
-            "https://bkt.oss-cn-beijing-internal.aliyuncs.com/k",
-            "cn-beijing",
-        ),
-        (
-            {"endpoint": "https://oss-accelerate.aliyuncs.com", "region": "cn-beijing"},
-            {},
-            "https://bkt.oss-accelerate.aliyuncs.com/k",
-            "cn-beijing",
-        ),
-        (
-            {"endpoint": "https://data.example.com", "addressing": "cname", "region": "cn-beijing"},
-            {},
-            "https://data.example.com/k",
-            "cn-beijing",
-        ),
+        ({}, {"OSS_ENDPOINT": INTERNAL, "OSS_REGION": "cn-hangzhou"}, f"https://bkt.{INTERNAL}/k", BEIJING),
+        ({"region": BEIJING, "internal": True}, {"OSS_ENDPOINT": "http://x"}, f"https://bkt.{INTERNAL}/k", BEIJING),
+        ({"endpoint": f"https://{FAST}", "region": BEIJING}, {}, f"https://bkt.{FAST}/k", BEIJING),
+        ({"endpoint": "https://data", "addressing": "cname", "region": "r"}, {}, "https://data/k", "r"),
         ({"endpoint": "http://127.0.0.1:9", "region": "r"}, {}, "http://127.0.0.1:9/bkt/k", "r"),
-        (
-            {"endpoint": "https://oss.example.com", "addressing": "path", "region": "r"},
-            {},
-            "https://oss.example.com/bkt/k",
-            "r",
-        ),
+        ({"endpoint": "https://oss.x", "addressing": "path", "region": "r"}, {}, "https://oss.x/bkt/k", "r"),
     ],
 )
 def test_where_requests_go_and_for_which_region_they_are_signed(options, environ, at, region, monkeypatch):

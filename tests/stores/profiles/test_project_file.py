@@ -81,9 +81,6 @@ REFUSED = [
     ('url = "https://evil.example/"\noptions.netrc = true\n', "netrc"),
     ('url = "fsspec+file:///"\noptions.storage_options = { skip_instance_cache = "x" }\n', "storage_options"),
     (f'{S3}observe = "jsonl:events"\n', "observe"),
-    (f'{S3}{EVIL}options.region = "${{SECRET}}"\n', "region"),
-]
-REFUSED += [
     (f'{S3}options.endpoint = "${{X:-https://evil.example}}"\noptions.region = "${{SECRET}}"\n', "region"),
     ('url = "${SECRET}${SECRET}"\n', "url"),
     ('url = "${SECRET}.evil.example/"\n', "url"),

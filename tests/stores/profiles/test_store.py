@@ -423,7 +423,7 @@ def test_every_verb_of_the_contract_is_known():
         for _, each in inspect.getmembers(contract, inspect.isclass)
         if Protocol in each.__bases__ and each not in (Driver, Head, Read, contract.Digest)
     }
-    assert verbs == set(_VERBS), "stores/profiles/below.py has to translate the keys of a new verb"
+    assert verbs == set(_VERBS), "stores/profiles/store.py has to translate the keys of a new verb"
 
 
 def test_a_verb_that_is_missing_stays_missing():

@@ -98,7 +98,8 @@ class Azure(Store):
         variables. Also returns an identity, which changes when the environment names other credentials. No error quotes
         a secret.
         """
-        explicit = _is_explicit(options)
+        ways = (options.account_key, options.sas_token, options.connection_string, options.token, options.credential)
+        explicit = options.anonymous or any(each is not None for each in ways)
         string, said = _string(options, environ, explicit=explicit)
         account = first([("AzureOptions.account", options.account), (said, string.get("accountname"))])
         key = first([("AzureOptions.account_key", options.account_key), (said, string.get("accountkey"))])
@@ -238,11 +239,6 @@ def account_of(endpoint: str) -> str:
 def is_secured(endpoint: str) -> bool:
     """Return whether a secret may be sent to an endpoint: over TLS, or to this machine."""
     return endpoint.startswith("https:") or endpoints.is_here(endpoint)
-
-
-def _is_explicit(options: AzureOptions) -> bool:
-    ways = (options.account_key, options.sas_token, options.connection_string, options.token, options.credential)
-    return options.anonymous or any(each is not None for each in ways)
 
 
 def _is_local(host: str) -> bool:

@@ -16,6 +16,7 @@ from penstock.engine.contracts.credentials import BearerToken, Credentials
 from penstock.engine.contracts.driver import Limits
 from penstock.engine.endpoint import is_here, normal
 from penstock.errors import ConfigError, MissingExtra, PenstockError, Unauthenticated, Unreachable
+from penstock.stores.credentials import call_provider, direct_opener, make_keys, run_credential_program
 from penstock.stores.gcs.options import KEYS, WHERE, GCSOptions
 from penstock.stores.http.network import ca_file, first, make_transport, variables
 from penstock.stores.store import Opening, Store
@@ -195,9 +196,9 @@ class GoogleCredentials:
             return None
         if self.settings.access == "keys":
             if options.access_key is not None:
-                return _pair("GCSOptions", options.access_key, options.secret_key)
+                return make_keys("GCSOptions", options.access_key, options.secret_key)
             key, secret = (self.environ.get(name) for name in KEYS)
-            return _pair(" and ".join(KEYS), key, secret)
+            return make_keys(" and ".join(KEYS), key, secret)
         own = self._own()
         return own if own is not None and options.service_account is None else self._from_google(own)
 
@@ -206,8 +207,6 @@ class GoogleCredentials:
         options = self.options
         if options.token is not None:
             return BearerToken(_clean(options.token, "GCSOptions.token"), found_in="GCSOptions.token")
-        from penstock.stores.credentials import call_provider, run_credential_program
-
         if options.credentials is not None:
             return call_provider(options.credentials, BearerToken)
         if options.credentials_process is not None:
@@ -302,12 +301,6 @@ def _wrap_token(token: str) -> Any:  # noqa: ANN401  google-auth has no types
     return UserCredentials(token)
 
 
-def _pair(named: str, access_key: str | None, secret_key: str | None) -> Credentials:
-    if not access_key or not secret_key:
-        raise ConfigError(f"{named}: the HMAC key is incomplete or empty: the id and the secret go together")
-    return Credentials(_clean(access_key, named), _clean(secret_key, named), found_in=named)
-
-
 def _clean(secret: str, named: str) -> str:
     if not secret or not all("!" <= char <= "~" for char in secret):
         message = f"{named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
@@ -373,8 +366,6 @@ def requests(ca_file: str | None, proxy: str | None) -> Callable[..., AuthAnswer
     import ssl
     import urllib.error
     import urllib.request
-
-    from penstock.stores.credentials import direct_opener
 
     proxies = None if proxy is None else {"http": proxy, "https": proxy} if proxy else {}
     opener = direct_opener(

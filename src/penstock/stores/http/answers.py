@@ -85,30 +85,22 @@ _NOT_OFFERED = "; the store does not offer this"
 
 # For answers without a code, or with a code that the dialect's table lacks.
 STATUSES: Mapping[int, Meaning] = {
-    301: Meaning(ConfigError, _ELSEWHERE, redirect=True),
-    302: Meaning(ConfigError, _ELSEWHERE, redirect=True),
-    307: Meaning(ConfigError, _ELSEWHERE, redirect=True),
-    308: Meaning(ConfigError, _ELSEWHERE, redirect=True),
+    **dict.fromkeys((301, 302, 307, 308), Meaning(ConfigError, _ELSEWHERE, redirect=True)),
     400: Meaning(Unusable),
     401: Meaning(Unauthenticated, "; check the credentials, see docs/credentials.md"),
     403: Meaning(
         Forbidden, "; wrong credentials, or no permission for this key: without one to list, a missing key is 403, too"
     ),
     404: Meaning(NotFound, "; no such key, or no such bucket: check both, and {where}"),
-    405: Meaning(Unsupported, _NOT_OFFERED),
-    408: Meaning(TimedOut),
+    **dict.fromkeys((405, 501), Meaning(Unsupported, _NOT_OFFERED)),
+    **dict.fromkeys((408, 504), Meaning(TimedOut)),
     409: Meaning(Conflict),
     411: Meaning(Bug),
     412: Meaning(PreconditionFailed),
     413: Meaning(Unusable, _TOO_LARGE),
     416: Meaning(Truncated, "; the object ends before the range begins"),
-    425: Meaning(Transient),
-    429: Meaning(Throttled),
-    499: Meaning(Transient),  # nginx: the connection closed under the request
-    501: Meaning(Unsupported, _NOT_OFFERED),
-    502: Meaning(Transient),
-    503: Meaning(Throttled),
-    504: Meaning(TimedOut),
+    **dict.fromkeys((425, 499, 502), Meaning(Transient)),  # 499, nginx: the connection closed under the request
+    **dict.fromkeys((429, 503), Meaning(Throttled)),
     507: Meaning(NoSpace, "; the store is full"),
 }
 
