@@ -169,12 +169,7 @@ class Source:
     the identity that environment and profile named at its first use. Expiring credentials are renewed from the same
     profile, files, role or token file, which are read again; keys from the environment stay the same. A new source uses
     the current environment and profile. Every method may raise any ``PenstockError``; ``Transient`` errors only after
-    the retry budget is spent.
-
-    Attributes:
-        root: The bucket's URL, ending in ``/``.
-        options: The store's options, of its store's class.
-
+    the retry budget is spent. ``root`` is the bucket's URL, ending in ``/``.
     """
 
     def __init__(self, location: Location, store: StoreOptions | str | None = None, layer: Layer | None = None) -> None:

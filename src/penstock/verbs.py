@@ -293,13 +293,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A parsed file mode.
-
-    Attributes:
-        action: ``r`` reads, ``w`` replaces, ``x`` creates.
-        binary: Whether the file holds bytes; otherwise it holds text.
-
-    """
+    """A parsed file mode, whose ``action`` ``r`` reads, ``w`` replaces or ``x`` creates bytes (``binary``) or text."""
 
     text: str
     action: str

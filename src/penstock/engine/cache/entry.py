@@ -92,14 +92,10 @@ NAME_BYTES = 16
 
 
 class CachedPart(NamedTuple):
-    """A part of an object, as an entry holds it.
+    """A part of an object, as an entry holds it; ``stop`` is None if the name does not depend on it.
 
-    Attributes:
-        kind: ``b``: from the start of a block, as far as it was read; ``r``: another range within one block; ``e``: the
-            last ``-start`` bytes; ``u``: a range, or all, of an object of unknown version.
-        start: Its first byte in the object.
-        stop: Offset behind its last byte; None if the name does not depend on it.
-
+    Its ``kind`` is ``b``: from the start of a block, as far as it was read; ``r``: another range within one block;
+    ``e``: the last ``-start`` bytes; ``u``: a range, or all, of an object of unknown version.
     """
 
     kind: str

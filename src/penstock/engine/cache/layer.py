@@ -1,7 +1,4 @@
-"""Read layer that puts a cache before one store: hits cost no request, and fetched bytes are kept.
-
-Reads through the cache: hits, and reads that the store answers and the cache keeps.
-"""
+"""Read layer that puts a cache before one store: hits cost no request, and fetched bytes are kept."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Cache in memory before a directory that all processes of a machine share; one per ``CacheOptions`` in a process.
-
-``open_cache`` opens one by its directory, for programs and commands that inspect it.
-"""
+"""Cache in memory before a directory that all processes of a machine share; one per ``CacheOptions`` in a process."""
 
 from __future__ import annotations
 

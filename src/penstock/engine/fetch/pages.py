@@ -1,7 +1,4 @@
-"""Listing page by page, each page verified; later pages are requested ahead where that is cheap.
-
-Listing with many requests at once, all started and taken by one thread.
-"""
+"""Listing page by page, each page verified; later pages are requested ahead where that is cheap."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""This process as a member of its node: a few times a second it states its demand and updates its share.
-
-The file that the processes of a node share: this user's alone, in a directory that is this user's alone.
-
-The number of processors that this process may use.
-"""
+"""This process as a member of its node: a few times a second it states its demand and updates its share."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Read-only file over one version of an object: read-ahead for small reads, parallel ranges for large ones.
-
-Reads that are sent together are started, waited for all at once, or read into one buffer.
-"""
+"""Read-only file over one version of an object: read-ahead for small reads, parallel ranges for large ones."""
 
 from __future__ import annotations
 

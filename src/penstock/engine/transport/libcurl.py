@@ -3,8 +3,6 @@
 Calls that wait or move bytes use ``_waiting`` and release the GIL. Short calls use ``_short`` and keep it, so that a
 poll cycle acquires the GIL twice instead of once per option. While another thread is busy in Python, each acquisition
 costs up to 5 ms.
-
-Connection pool of one store: a libcurl share that the handles of one session use, closed together with them.
 """
 
 from __future__ import annotations

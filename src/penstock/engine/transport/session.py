@@ -280,16 +280,12 @@ _FASTEST = 10_000  # requests/s that one I/O thread carries at best (100 KiB obj
 
 
 class Limit:
-    """Limit of requests in flight: doubled while that raises their rate, halved while that does not lower it.
+    """Limit of requests in flight ``now``: doubled while that raises their rate, halved while that does not lower it.
 
     A distant store needs hundreds of requests in flight to fill the line. With a near store they only displace data
     from the processor's caches (measured on loopback with 100 KiB objects: 115 µs of CPU per object at 256 in flight,
     87 µs at 32). Time counts only while more requests wait for a place: idle time of a slow consumer says nothing about
     the store.
-
-    Attributes:
-        now: Most requests in flight at this moment.
-
     """
 
     def __init__(self, most: int) -> None:

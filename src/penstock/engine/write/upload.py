@@ -1,7 +1,4 @@
-"""Write-only file that becomes an object when it is closed without an error, and nothing otherwise.
-
-The first full part begins a multipart upload, see ``parts``; an object of one part is one PUT.
-"""
+"""Write-only file that becomes an object when it is closed without an error, and nothing otherwise."""
 
 from __future__ import annotations
 
