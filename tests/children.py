@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["PEAK_KIB", "children", "forked", "in_c_thread", "killing", "python", "unprivileged"]
+__all__ = ["PEAK_KIB", "children", "forked", "in_c_thread", "in_child", "killing", "python", "unprivileged"]
 
 NOBODY = 65534
 
@@ -68,6 +68,12 @@ def forked(work: Callable[[], object], limit_s: float = 60) -> Iterator[Callable
         yield status
     finally:
         os.close(ended)
+
+
+def in_child(work: Callable[[], object], limit_s: float = 60) -> None:
+    """Run ``work`` in a forked child, which must end well."""
+    with forked(work, limit_s) as status:
+        assert status() == 0
 
 
 def in_c_thread(work: Callable[..., object], *arguments: object) -> object:

@@ -55,17 +55,10 @@ def test_url_appears_once_in_error_message():
 @pytest.mark.parametrize(
     ("name", "builtin"),
     [
-        ("NotFound", FileNotFoundError),
-        ("Denied", PermissionError),
-        ("Unauthenticated", PermissionError),
-        ("NoSpace", OSError),
-        ("AlreadyExists", FileExistsError),
-        ("TimedOut", TimeoutError),
-        ("Unreachable", ConnectionError),
-        ("MissingExtra", ImportError),
-        ("ManifestError", ValueError),
-        ("InvalidURL", ValueError),
-        ("Unsupported", NotImplementedError),
+        *(("NotFound", FileNotFoundError), ("Denied", PermissionError), ("Unauthenticated", PermissionError)),
+        *(("NoSpace", OSError), ("AlreadyExists", FileExistsError), ("TimedOut", TimeoutError)),
+        *(("Unreachable", ConnectionError), ("MissingExtra", ImportError), ("ManifestError", ValueError)),
+        *(("InvalidURL", ValueError), ("Unsupported", NotImplementedError)),
     ],
 )
 def test_python_s_own_names_catch_them_too(name, builtin):
@@ -73,31 +66,16 @@ def test_python_s_own_names_catch_them_too(name, builtin):
 
 
 def test_only_retryable_error_classes_are_transient():
-    assert {kind.__name__ for kind in CLASSES if issubclass(kind, Transient)} == {
-        "Transient",
-        "Throttled",
-        "TimedOut",
-        "Unreachable",
-    }
+    transient = {kind.__name__ for kind in CLASSES if issubclass(kind, Transient)}
+    assert transient == {"Transient", "Throttled", "TimedOut", "Unreachable"}
     assert not issubclass(Throttled, errors.Damaged)
 
 
 def test_articles_are_those_of_spoken_nouns():
-    vowels = [
-        "int",
-        "object",
-        "IterableDataset",
-        "ndarray",
-        "S3Client",
-        "HTTPError",
-        "MDSWriter",
-        "OSError",
-        "Unusable",
-    ]
+    vowels = ["int", "object", "IterableDataset", "ndarray", "S3Client", "HTTPError", "MDSWriter", "Unusable"]
     others = ["str", "uint8", "UPath", "UserDict", "UUID", "Union", "NoneType", "Sample", "MapDataset", "Reader", "x"]
-    assert [add_article(noun) for noun in [*vowels, *others]] == [f"an {x}" for x in vowels] + [
-        f"a {x}" for x in others
-    ]
+    assert [add_article(noun) for noun in [*vowels, "OSError"]] == [f"an {noun}" for noun in [*vowels, "OSError"]]
+    assert [add_article(noun) for noun in others] == [f"a {noun}" for noun in others]
     assert [kind_of(value) for value in (5, "5", None)] == ["an int", "a str", "None"]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import threading
 
 import pytest
 import torch
@@ -14,7 +13,9 @@ import penstock as ps
 from penstock import progress
 from penstock.errors import ConfigError, MissingExtra
 from penstock.progress import bar, current, tally, totals
+from tests.children import in_child
 from tests.terminal import Terminal
+from tests.threads import at_once
 
 TORN = "\x1b["  # how every movement of a cursor begins
 
@@ -22,6 +23,11 @@ TORN = "\x1b["  # how every movement of a cursor begins
 @pytest.fixture
 def terminal(monkeypatch):
     return Terminal(monkeypatch)
+
+
+def move(**how):
+    with bar("moving", 2, 10, **how) as count:
+        count(1, 5)
 
 
 def test_objects_bytes_and_their_sums_are_shown_and_taken_away(terminal):
@@ -52,12 +58,10 @@ def test_progress_line_is_hidden_by_environment_unless_explicitly_shown(terminal
     with terminal:
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        with bar("moving", 2, 10) as count:
-            count(1, 5)
+        move()
         terminal.stderr.write("between\n")
         monkeypatch.setenv("TERM", "xterm")  # on a dumb one there is nothing to see in any case
-        with bar("moving", 2, 10, shown=True) as count:
-            count(1, 5)
+        move(shown=True)
     before, _, after = terminal.text.partition("between")
     assert before == ""
     assert "moving" in after
@@ -65,13 +69,11 @@ def test_progress_line_is_hidden_by_environment_unless_explicitly_shown(terminal
 
 def test_no_line_is_shown_where_none_is_wanted_or_rich_is_missing(terminal, monkeypatch):
     with terminal:
-        with bar("moving", 2, 10, shown=False) as count:
-            count(1, 5)
+        move(shown=False)
         monkeypatch.setattr(progress, "find_spec", lambda _name: None)
-        with bar("moving", 2, 10) as count:
-            count(1, 5)
-        with pytest.raises(MissingExtra, match=r"penstock\[cli\]"), bar("moving", 2, 10, shown=True):
-            pass
+        move()
+        with pytest.raises(MissingExtra, match=r"penstock\[cli\]"):
+            move(shown=True)
     assert terminal.text == ""
 
 
@@ -80,13 +82,10 @@ def test_a_log_gets_nothing_and_neither_does_a_closed_standard_error(tmp_path, m
     with (tmp_path / "log").open("w") as log:
         monkeypatch.setattr(sys, "stderr", log)
         for shown in (None, True):
-            with bar("moving", 2, 10, shown=shown) as count:
-                count(1, 5)
-    with bar("moving", 2, 10) as count:
-        count(1, 5)
+            move(shown=shown)
+    move()
     monkeypatch.setattr(sys, "stderr", None)
-    with bar("moving", 2, 10) as count:
-        count(1, 5)
+    move()
     monkeypatch.undo()
     assert (tmp_path / "log").read_text() == ""
 
@@ -124,11 +123,7 @@ def test_inner_progress_bar_stays_hidden_and_current_counts_for_the_outer(termin
 
 def test_counting_from_many_threads_loses_nothing(terminal):
     with terminal, bar("moving", None, 400) as count:
-        threads = [threading.Thread(target=lambda: [count(0, 1) for _ in range(50)]) for _ in range(8)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        at_once(*[lambda: [count(0, 1) for _ in range(50)]] * 8)
         count(1, 0)
     assert "400/400 bytes" in terminal.text
 
@@ -136,12 +131,7 @@ def test_counting_from_many_threads_loses_nothing(terminal):
 def test_a_forked_process_draws_nothing_over_its_parents_line(terminal):
     with terminal, bar("moving", 1, 100) as count:
         count(0, 10)
-        child = os.fork()
-        if not child:
-            count(0, 90)
-            current()(0, 90)
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
+        in_child(lambda: (count(0, 90), current()(0, 90)))
     assert "100/100" not in terminal.text
 
 
@@ -186,9 +176,7 @@ def test_a_runs_checkpoints_show_their_line_and_background_saves_do_not(terminal
         terminal.stderr.write("then\n")
         with ps.AsyncCheckpointer(manager) as background:
             background.save(3, state)
-        thread = threading.Thread(target=lambda: ps.save(state, tmp_path / "state.pt"))
-        thread.start()
-        thread.join()
+        at_once(lambda: ps.save(state, tmp_path / "state.pt"))
     lines, _, quiet = terminal.text.partition("then")
     assert quiet.strip() == ""
     for title, step in (("saving", 1), ("restoring", 1), ("saving", 2), ("restoring", 2)):

@@ -75,13 +75,8 @@ def test_an_error_names_document_url_and_field(change: dict[str, Any], cause: st
 @pytest.mark.parametrize(
     ("data", "cause"),
     [
-        (b"", "not JSON"),
-        (b"{", "not JSON"),
-        (b"\xff\xfe{", "not "),
-        (b'{"a": "\xff"}', "not UTF-8"),
-        (b"[" * 100_000, "not JSON"),
-        (b'{"a": ' * 100_000, "not JSON"),
-        (b"1" * 5000, "not JSON"),
+        *((data, "not JSON") for data in (b"", b"{", b"[" * 100_000, b'{"a": ' * 100_000, b"1" * 5000)),
+        *((b"\xff\xfe{", "not "), (b'{"a": "\xff"}', "not UTF-8")),
         (b"[]", "the document must be an object, got a list of 0 values"),
         (b"null", "the document must be an object, got null"),
         (b'{"a": 1, "a": 2}', "the name 'a' occurs twice"),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from http.client import HTTPConnection
 from multiprocessing.reduction import ForkingPickler
-from time import monotonic, time
+from time import time
 
 import numpy as np
 import pytest
@@ -29,8 +29,9 @@ from penstock.testing.faults.amazon import check_signature
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
-from tests.children import forked, python
+from tests.children import in_child, python
 from tests.engine.fetch.store import Gate, Objects
+from tests.threads import until
 
 NAMES = [f"dir/{number:03}" for number in range(120)]
 
@@ -90,15 +91,6 @@ def test_forbidden_stat_existing_raises_instead_of_reporting_missing():
             source.stat_existing(["a", "b"])
 
 
-def test_a_refusal_that_was_handled_keeps_nothing_alive_that_its_callers_held(source):
-    _keeps_nothing(source, "")
-
-
-def test_nor_does_that_of_a_store_without_a_wire(tmp_path):
-    for url in ("memory://held/", f"{tmp_path}/"):
-        _keeps_nothing(*open_source(url))
-
-
 def test_error_with_circular_cause_chain_is_raised_normally():
     def refuse():
         error, cause = NotFound("none"), NotFound("because")
@@ -110,8 +102,12 @@ def test_error_with_circular_cause_chain_is_raised_normally():
         fetcher.run(partial(lambda _key: direct(refuse), "key"))
 
 
-def _keeps_nothing(source, prefix):
+def test_a_refusal_that_was_handled_keeps_nothing_alive_that_its_callers_held(source, tmp_path):
+    for each, prefix in ((source, ""), open_source("memory://held/"), open_source(f"{tmp_path}/")):
+        _keeps_nothing(each, prefix)
 
+
+def _keeps_nothing(source, prefix):
     class Held:
         pass
 
@@ -126,10 +122,7 @@ def _keeps_nothing(source, prefix):
     gc.disable()  # whoever holds a state of gibibytes cannot wait for it
     try:
         held = looks()
-        until = monotonic() + 60
-        while held() is not None:  # the I/O thread may be about to let go
-            assert monotonic() < until, "a cycle keeps it"
-            threading.Event().wait(0.001)
+        until(lambda: held() is None)  # the I/O thread may be about to let go
     finally:
         gc.enable()
 
@@ -189,21 +182,19 @@ def test_trap_01_a_fork_after_the_parent_listed_and_read(filled):
             filled.read_many(_spans(NAMES[:20]))
             busy.set()
 
+    def reads():
+        assert filled.read_many(_spans()) == expected
+
     thread = threading.Thread(target=keep_busy)
     thread.start()
     assert busy.wait(60)
     try:
         for _ in range(4):
-            with forked(lambda: _equal(filled.read_many(_spans()), expected)) as status:
-                assert status() == 0
+            in_child(reads)
     finally:
         stop.set()
         thread.join()
-    assert filled.read_many(_spans()) == expected
-
-
-def _equal(one, other):
-    assert one == other
+    reads()
 
 
 def test_unpickled_source_keeps_the_given_store_options(source):
@@ -322,8 +313,7 @@ def test_forked_child_creates_its_own_engines(source):
         assert not module._engines
         assert source.read(Span("key")) == b"bytes"
 
-    with forked(child) as status:
-        assert status() == 0
+    in_child(child)
 
 
 KEYS = {"AWS_ACCESS_KEY_ID": "KEYS", "AWS_SECRET_ACCESS_KEY": "s"}
@@ -444,14 +434,10 @@ def test_engines_of_former_identities_close_unless_they_are_in_use(signer, monke
             former.append(weakref.ref(source._fetcher()))
     assert first._fetcher() is engine
     assert signer(first) == "ROTATED0"
-    until = monotonic() + 60
-    while len(freed) < 3:
-        assert monotonic() < until, "something keeps them"
-        threading.Event().wait(0.001)
+    until(lambda: len(freed) >= 3)
     assert [each() is None for each in former] == [True] * 3 + [False] * 4
     assert signer(signer.open()) == "ROTATED7"
-    with forked(lambda: signer.open().head("key")) as status:
-        assert status() == 0
+    in_child(lambda: signer.open().head("key"))
 
 
 class _Gateway:
@@ -494,11 +480,8 @@ def test_an_endpoint_under_a_path_works(moto_server, addressing):
         with source.open_write("dir/large") as file:
             file.write(b"x" * (17 << 20))
         source.copy("dir/a b", "dir/c")
-        assert [entry.key for page in source.pages("dir/") for entry in page.entries] == [
-            "dir/a b",
-            "dir/c",
-            "dir/large",
-        ]
+        keys = [entry.key for page in source.pages("dir/") for entry in page.entries]
+        assert keys == ["dir/a b", "dir/c", "dir/large"]
         assert source.read(Span("dir/c", 1, 4)) == b"yte"
         source.delete(["dir/a b", "dir/c"])
         assert [meta and meta.size for meta in source.stat_existing(["dir/a b", "dir/large"])] == [None, 17 << 20]

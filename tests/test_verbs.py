@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme
+from penstock.errors import InvalidURL, NotFound, UnknownScheme
 from penstock.source import Source
 from penstock.testing.faults import FaultServer
 from penstock.testing.servers import Scripted, reply
@@ -91,13 +91,6 @@ def test_paths_are_urls_too(tmp_path):
     _write(path, b"bytes", None)
     ps.delete([path, str(path)])
     assert not path.exists()
-
-
-@pytest.mark.parametrize("mode", ["a", "ab", "r+b", "", "rbx", "rU"])
-def test_other_modes_are_refused(mode):
-    with pytest.raises(ConfigError, match="mode") as caught:
-        ps.open("memory://modes/key", mode)
-    assert caught.value.url == "memory://modes/key"
 
 
 def test_requests_of_a_small_file():

@@ -13,14 +13,9 @@ from penstock.errors import ConfigError
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        ("https://host", "https://host"),
-        ("HTTPS://Host.Example/", "https://host.example"),
-        ("https://host:443", "https://host"),
-        ("http://host:80/", "http://host"),
-        ("http://host:443", "http://host:443"),
-        ("http://minio_1:9000", "http://minio_1:9000"),
-        ("http://127.0.0.1:9000", "http://127.0.0.1:9000"),
-        ("http://[::1]:9000", "http://[::1]:9000"),
+        *((same, same) for same in ("https://host", "http://host:443", "http://minio_1:9000", "http://[::1]:9000")),
+        *(("HTTPS://Host.Example/", "https://host.example"), ("http://127.0.0.1:9000", "http://127.0.0.1:9000")),
+        *(("https://host:443", "https://host"), ("http://host:80/", "http://host")),
         ("https://Host/S3/", "https://host/S3"),
         ("http://host:80/a/b_c~.d/%C3%A9", "http://host/a/b_c~.d/%C3%A9"),
     ],
@@ -33,23 +28,11 @@ def test_an_endpoint_has_one_form(text, form):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "http://"),
-        ("host", "http://"),
-        ("localhost:9000", "http://"),
-        ("ftp://host", "http://"),
-        ("https://", "host"),
-        ("https://:9000", "host"),
-        ("https://-host", "host"),
+        *((text, "http://") for text in ("", "host", "localhost:9000", "ftp://host")),
+        *((f"http{text}", "host") for text in ("s://", "s://:9000", "s://-host", "://[fe80::1%25eth0]:9000")),
+        *((f"https://{text}", "not a URL") for text in ("host:99999", "host:port", "[::1")),
+        *((f"https://host/{text}", "path") for text in ("/x", "a/../b", ".", "a+b", "%c3")),
         ("https://host:0", "port"),
-        ("https://host:99999", "not a URL"),
-        ("https://host:port", "not a URL"),
-        ("https://[::1", "not a URL"),
-        ("http://[fe80::1%25eth0]:9000", "host"),
-        ("https://host//x", "path"),
-        ("https://host/a/../b", "path"),
-        ("https://host/.", "path"),
-        ("https://host/a+b", "path"),
-        ("https://host/%c3", "path"),
         ("https://s3.eu-west-1.amazonaws.com/bucket", "s3://bucket/key"),
         ("https://host?", "query"),
         ("https://host#x", "fragment"),
@@ -79,19 +62,11 @@ def test_any_text_gives_a_stable_form_or_our_error(text):
 @pytest.mark.parametrize(
     ("bucket", "endpoint", "path"),
     [
-        ("bucket", None, False),
-        ("bucket", "https://oss.example", False),
-        ("my.bucket", None, True),
-        ("my.bucket", "https://oss.example", True),
+        *((name, None, name != "bucket") for name in ("bucket", "my.bucket", "Bucket")),
+        *((name, "https://oss.example", name != "bucket") for name in ("bucket", "my.bucket")),
         ("my.bucket", "http://oss.example", False),
-        ("Bucket", None, True),
-        ("Bucket", "http://oss.example", True),
-        ("my_bucket", "http://oss.example", True),
-        ("-bucket", "http://oss.example", True),
-        ("my..bucket", "http://oss.example", True),
-        ("b" * 64, "http://oss.example", True),
-        ("bucket", "http://127.0.0.1:9000", True),
-        ("bucket", "http://[::1]:9000", True),
+        *((name, "http://oss.example", True) for name in ("Bucket", "my_bucket", "-bucket", "my..bucket", "b" * 64)),
+        *(("bucket", endpoint, True) for endpoint in ("http://127.0.0.1:9000", "http://[::1]:9000")),
     ],
 )
 def test_virtual_addressing_gives_way_where_it_cannot_work(bucket, endpoint, path):
@@ -110,13 +85,8 @@ def test_a_bucket_that_the_endpoint_ends_in_is_refused():
 @pytest.mark.parametrize(
     ("url", "here"),
     [
-        *(
-            ("http://127.0.0.1:9", True),
-            ("http://localhost", True),
-            ("http://bkt.localhost:9", True),
-            ("http://[::1]", True),
-        ),
-        *(("http://10.0.0.1", False), ("http://localhost.evil.example", False), ("http://gw:51080/s3", False)),
+        *((url, True) for url in ("http://127.0.0.1:9", "http://localhost", "http://bkt.localhost:9", "http://[::1]")),
+        *((url, False) for url in ("http://10.0.0.1", "http://localhost.evil.example", "http://gw:51080/s3")),
     ],
 )
 def test_this_machine_is_known_by_its_names(url, here):

@@ -52,10 +52,7 @@ WAYS = {
     "save": ("write objects", lambda url: ps.save(_state(), f"{url}/model.pt")),
     "checkpoint-writer": ("write objects", lambda url: ps.Checkpoint().writer(f"{url}/model.pt")),
     "manager-save": ("write objects", lambda url: ps.CheckpointManager(f"{url}/run/").save(1, _state())),
-    "manager-overwrite": (
-        "write objects",
-        lambda url: ps.CheckpointManager(f"{url}/run/").save(1, _state(), overwrite=True),
-    ),
+    "overwrite": ("write objects", lambda url: ps.CheckpointManager(f"{url}/run/").save(1, _state(), overwrite=True)),
     "safetensors": ("write objects", lambda url: ps.save_safetensors(_state(), f"{url}/model.safetensors")),
     "dcp": ("write objects", lambda url: StorageWriter(f"{url}/dcp/").set_up_storage_writer(True)),
     "source-put": ("write objects", lambda url: open_source(url)[0].put("x", b"")),
@@ -162,10 +159,8 @@ def test_object_within_one_request_is_written_to_store_without_multipart_uploads
     with ps.open(f"{name}/x", "wb", store=few) as file:
         file.write(b"x" * (4 << 20))
     assert ps.stat(f"{name}/x").size == 4 << 20
-    with (
-        pytest.raises(Unsupported, match=r"in parts: pass WriteOptions\(part_bytes=…\)"),
-        ps.open(f"{name}/y", "wb", store=few) as file,
-    ):
+    parts = pytest.raises(Unsupported, match=r"in parts: pass WriteOptions\(part_bytes=…\)")
+    with parts, ps.open(f"{name}/y", "wb", store=few) as file:
         file.write(b"x" * (11 << 20))
     with pytest.raises(ps.errors.NotFound):
         ps.stat(f"{name}/y")

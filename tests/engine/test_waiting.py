@@ -10,7 +10,7 @@ from time import monotonic
 import penstock
 from penstock.engine.waiting import LOOK_S, Wakeup
 from tests.amounts import examples
-from tests.children import forked, python
+from tests.children import in_child, python
 
 
 class TestWakeup:
@@ -80,14 +80,10 @@ def test_no_queue_written_in_c_bounds_a_wait():
     found = set()
     for path in root.rglob("*.py"):
         text = path.read_text("utf-8")
-        if "SimpleQueue" in text:
-            calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-            if any(
-                keyword.arg == "timeout" and getattr(call.func, "attr", "") == "get"
-                for call in calls
-                for keyword in call.keywords
-            ):
-                found.add(path.relative_to(root).as_posix())
+        calls = ast.walk(ast.parse(text)) if "SimpleQueue" in text else ()
+        gets = [call for call in calls if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "get"]
+        if any(keyword.arg == "timeout" for call in gets for keyword in call.keywords):
+            found.add(path.relative_to(root).as_posix())
     assert found == allowed
 
 
@@ -201,8 +197,7 @@ def test_fork_waits_for_an_import_running_in_another_thread(tmp_path, monkeypatc
     thread.start()
     while not begun.exists():
         assert thread.is_alive()
-    with forked(lambda: import_module(name), limit_s=20) as status:
-        assert status() == 0
+    in_child(lambda: import_module(name), limit_s=20)
     thread.join()
     del sys.modules[name]
 

@@ -8,16 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.cache import evict
-from penstock.engine.cache.evict import (
-    Candidate,
-    choose_victims,
-    rank,
-    rank_candidates,
-    reuse_now,
-    share_after,
-    soon,
-    stale_after,
-)
+from penstock.engine.cache.evict import Candidate, choose_victims, rank, rank_candidates, reuse_now, soon, stale_after
 
 SAMPLE = 64
 
@@ -147,12 +138,12 @@ def test_nothing_is_stale_before_anything_was_hit_and_waits_are_forgotten():
 def test_hit_share_converges_to_recent_hits_and_misses():
     share = 0.0
     for _ in range(200):
-        share = share_after(share, 64, 64)
+        share = evict.share_after(share, 64, 64)
     assert share > 0.99
     for _ in range(200):
-        share = share_after(share, 0, 64)
+        share = evict.share_after(share, 0, 64)
     assert share < 0.01
-    assert share_after(0.5, 0, 0) == 0.5
+    assert evict.share_after(0.5, 0, 0) == 0.5
 
 
 @pytest.mark.usefixtures("_a_clock_of_reads")

@@ -3,7 +3,6 @@
 import math
 import os
 import pickle
-import threading
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -20,15 +19,16 @@ from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Mi
 from penstock.engine.cache.tiers import Cache, tiers_of
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
-from penstock.errors import Cancelled, Changed, Denied, NotFound, PenstockError
-from penstock.events import CacheHit, CacheMiss, RequestStarted, subscribe
+from penstock.errors import Cancelled, Changed, Denied, NotFound
+from penstock.events import CacheHit, CacheMiss, RequestStarted
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from penstock.values import ObjectMeta, Span
 from tests.amounts import examples
-from tests.children import forked
+from tests.children import in_child
 from tests.engine.cache.entries import MIB
-from tests.engine.fetch.store import Gate, ranges, serving
+from tests.engine.fetch.store import Gate, hearing, ranges, serving
+from tests.threads import at_once
 
 BLOCK = 64 << 10
 SIZE = 5 * BLOCK + 1234
@@ -38,10 +38,8 @@ SMALL = DATA[:1000]
 
 @pytest.fixture
 def requests():
-    heard = []
-    stop = subscribe(heard.append)
-    yield lambda: [type(each).__name__ for each in heard if isinstance(each, RequestStarted)]
-    stop()
+    with hearing(RequestStarted) as heard:
+        yield heard
 
 
 def options(tmp_path, **more):
@@ -99,19 +97,19 @@ def test_repeated_read_is_served_from_cache_without_a_request(source, requests, 
     span = _span(source, name, start, stop)
     wanted = (SMALL if name == "small" else DATA)[start:stop]
     assert way(source, span) == wanted
-    asked = len(requests())
+    asked = len(requests)
     assert asked >= 2  # a look and a read
     for again in WAYS:
         assert again(source, span) == wanted
-    assert len(requests()) == asked
+    assert len(requests) == asked
 
 
 def test_an_empty_object_is_kept_as_well(source, requests):
     span = _span(source, "empty")
     assert source.read(span) == b""
-    asked = len(requests())
+    asked = len(requests)
     assert source.read(span) == source.read(span._replace(stop=None)) == b""
-    assert len(requests()) == asked
+    assert len(requests) == asked
 
 
 @pytest.mark.parametrize("name", ["small", "large", "empty"])
@@ -120,20 +118,20 @@ def test_objects_of_unknown_size_and_last_bytes(source, requests, name):
     key, _, _, etag, *_ = _span(source, name)
     spans = [Span(key, 0, None, etag), Span(key, -10, None, etag)]
     assert [source.read(span) for span in spans] == [data, data[-10:]]
-    asked = len(requests())
+    asked = len(requests)
     assert [source.read(span) for span in spans] == [data, data[-10:]]
     assert source.read(Span(key, -20, None, etag)) == data[-20:], "by the size that is known by now"
     assert source.read(_span(source, name)) == data
-    assert len(requests()) == asked + 1, "a look, by this test"
+    assert len(requests) == asked + 1, "a look, by this test"
 
 
 def test_parts_of_a_block_are_served_from_it(source, requests):
     source.read(_span(source, "large"))
-    asked = len(requests())
+    asked = len(requests)
     key, _, _, etag, *_ = _span(source, "large")
     for start, stop in [(0, 5), (9, 1000), (BLOCK + 1, 3 * BLOCK - 1), (SIZE - 1, SIZE)]:
         assert source.read(Span(key, start, stop, etag)) == DATA[start:stop]
-    assert len(requests()) == asked + 1
+    assert len(requests) == asked + 1
 
 
 def test_only_missing_blocks_are_requested_with_adjacent_blocks_in_one_request(tmp_path):
@@ -197,7 +195,7 @@ def test_reads_without_a_version_go_to_the_store(source, requests, tmp_path):
     for data in (SMALL, b"other", b"another"):
         (tmp_path / "store" / "small").write_bytes(data)
         assert source.read(span) == data
-    assert len(requests()) == 3
+    assert len(requests) == 3
     assert not source.fetching().contains(span)
 
 
@@ -206,10 +204,10 @@ def test_ttl_mode_serves_recent_reads_without_a_request_until_expiry(source, req
     spans = [Span(f"{source.base}large", *each) for each in [(0, None), (5, 3 * BLOCK), (-9, None)]]
     assert [source.read(each) for each in spans] == [DATA, DATA[5 : 3 * BLOCK], DATA[-9:]]
     (tmp_path / "store" / "large").write_bytes(b"other")
-    asked = len(requests())
+    asked = len(requests)
     assert [source.read(each) for each in spans] == [DATA, DATA[5 : 3 * BLOCK], DATA[-9:]]
     assert _into(source, spans[1]) == DATA[5 : 3 * BLOCK]
-    assert len(requests()) == asked
+    assert len(requests) == asked
     assert source.fetching().contains(spans[0])
     short = _open(tmp_path, mode="ttl", ttl_s=1e-9)
     assert not short.fetching().contains(spans[0])
@@ -232,11 +230,9 @@ def test_in_ttl_mode_parts_of_an_object_are_of_one_version(tmp_path, index):
             with pytest.raises(Changed):
                 read_many(layer, [part])
         new = DATA[::-1]
+        end = new[:100] if index.stop else new[-100:]
         for layer in layers:
-            assert read_many(layer, [index, part]) == [
-                new[:100] if index.stop else new[-100:],
-                new[BLOCK : BLOCK + 500],
-            ]
+            assert read_many(layer, [index, part]) == [end, new[BLOCK : BLOCK + 500]]
         asked = len(server.received)
         assert read_many(layers[0], [index, part])[1] == new[BLOCK : BLOCK + 500]
         assert len(server.received) == asked
@@ -268,9 +264,9 @@ def test_revalidate_looks_and_serves_the_present_version(source, requests, tmp_p
     spans = [Span(f"{source.base}large", *each) for each in [(0, None), (5, 3 * BLOCK), (-9, None)]]
     wanted = [DATA, DATA[5 : 3 * BLOCK], DATA[-9:]]
     assert source.read_many(spans) == wanted
-    asked = len(requests())
+    asked = len(requests)
     assert source.read_many(spans) == wanted
-    assert len(requests()) == asked + 1, "one look for the object"
+    assert len(requests) == asked + 1, "one look for the object"
     other = DATA[::-1]
     (tmp_path / "store" / "large").write_bytes(other)
     assert source.read_many(spans) == [other, other[5 : 3 * BLOCK], other[-9:]]
@@ -325,13 +321,10 @@ def test_contains_is_true_only_for_fully_cached_spans(source):
 
 
 def test_cache_hits_and_misses_emit_events_and_are_counted(source):
-    heard = []
-    stop = subscribe(heard.append)
     span = _span(source, "small")
-    source.read(span)
-    source.read(span)
-    stop()
-    found = [each for each in heard if isinstance(each, CacheHit | CacheMiss)]
+    with hearing(CacheHit, CacheMiss) as found:
+        source.read(span)
+        source.read(span)
     url = source.url(span.key)
     assert found == [CacheMiss(url, 0), CacheHit(url, 0, 1000)]
     counts = source.fetching().cache.counts
@@ -343,12 +336,11 @@ def test_a_forked_child_and_a_pickled_source_read_the_same_cache(source, request
     assert source.read(span) == DATA
 
     def child():
-        before = len(requests())
+        before = len(requests)
         assert pickle.loads(pickle.dumps(source)).read(span) == source.read(span) == DATA
-        assert len(requests()) == before
+        assert len(requests) == before
 
-    with forked(child) as status:
-        assert status() == 0
+    in_child(child)
 
 
 def test_a_store_in_memory_has_no_cache(tmp_path):
@@ -360,10 +352,13 @@ def test_a_store_in_memory_has_no_cache(tmp_path):
     assert add_cache(None, source.fetching(), ("s3", "b", None, ""), source.stat_existing) is source.fetching()
 
 
+SPAN = Span("key", 0, 1000, "e1", whole=True)
+
+
 def test_two_concurrent_reads_of_same_span_share_one_request(tmp_path):
     gate = Gate()
     with serving({"key": SMALL}, gate) as (server, engine):
-        layer, span = _layer(engine, tmp_path), Span("key", 0, 1000, "e1", whole=True)
+        layer, span = _layer(engine, tmp_path), SPAN
         one, other = Inbox(), Inbox()
         first = start_reads(layer, [span], one)[0]
         gate.wait_for(1)
@@ -401,7 +396,7 @@ class Ending:
 
 @pytest.mark.parametrize("looks", [1, 2, 3])
 def test_a_request_that_ends_while_another_read_joins_it_ends_that_read(tmp_path, looks):
-    layer, span = _layer(None, tmp_path), Span("key", 0, 1000, "e1", whole=True)
+    layer, span = _layer(None, tmp_path), SPAN
     leader = FetchedRead(span, None, Inbox(), lambda _flight, _data: None, print)
     flight = Flight(Missing(span, (), "e1", 1000), leader, layer._close, joinable=True)
     flight.read = Ending(looks)
@@ -428,7 +423,7 @@ def test_cancelling_one_of_two_joined_reads_leaves_the_other_running(tmp_path):
     for leaves in (0, 1):
         gate = Gate()
         with serving({"key": SMALL}, gate) as (server, engine):
-            layer, span = _layer(engine, tmp_path), Span("key", 0, 1000, "e1", whole=True)
+            layer, span = _layer(engine, tmp_path), SPAN
             inboxes = [Inbox(), Inbox()]
             reads = [start_reads(layer, [span], inboxes[0])[0]]
             gate.wait_for(1)
@@ -461,25 +456,16 @@ def test_a_read_that_all_have_given_up_is_called_off(tmp_path):
 
 def test_many_threads_that_read_the_same_get_the_same(tmp_path):
     with serving({"key": DATA}) as (_, engine):
-        layer, wrong = _layer(engine, tmp_path), []
+        layer = _layer(engine, tmp_path)
 
         def read(number):
             random = Random(number)
             for _ in range(30):
                 start = random.randrange(SIZE - 1)
                 stop = random.randrange(start + 1, SIZE + 1)
-                try:
-                    if read_many(layer, [Span("key", start, stop, "e1")]) != [DATA[start:stop]]:
-                        wrong.append((start, stop))
-                except PenstockError as error:
-                    wrong.append(error)
+                assert read_many(layer, [Span("key", start, stop, "e1")]) == [DATA[start:stop]]
 
-        threads = [threading.Thread(target=read, args=(number // 2,)) for number in range(8)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join(120)
-        assert wrong == []
+        assert at_once(*(partial(read, number // 2) for number in range(8)), limit_s=120) == [None] * 8
         assert layer._flights == {}
 
 

@@ -3,12 +3,14 @@
 import gc
 import os
 import signal
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from penstock.engine.cache import tiers
 from penstock.engine.cache.ledger import Folder, Ledger, bound_disk_use
-from tests.children import forked
+from tests.children import forked, in_child
 from tests.engine.cache.entries import MIB, cache_in, content, du, held, keep
 
 FILE = 4096  # of each process that writes
@@ -18,30 +20,36 @@ def _ledger(tmp_path):
     return Ledger(Folder(str(tmp_path)), lambda _folder: (1000, 1))
 
 
+@contextmanager
+def _paused(work=lambda pause: pause()):
+    """Run ``work`` in a forked child up to where it calls what it takes; it goes on, and ends well, after the block."""
+    ready, go = os.pipe(), os.pipe()
+    with forked(lambda: work(lambda: (os.write(ready[1], b"1"), os.read(go[0], 1)))) as status:
+        os.read(ready[0], 1)
+        yield
+        os.write(go[1], b"1")
+        assert status() == 0
+
+
 def test_reservations_count_for_live_processes_and_are_dropped_for_dead_processes(tmp_path):
     ledger = _ledger(tmp_path)
     with ledger.locked():
         ledger.owe(500)
     assert ledger.used == 1500 + FILE
-    ready, go = os.pipe(), os.pipe()
 
-    def child():
+    def child(pause):
         ledger.close()
         mine = _ledger(tmp_path)
         with mine.locked():
             mine.owe(70)
         open(tmp_path / mine.aside(), "wb").close()
-        os.write(ready[1], b"1")
-        os.read(go[0], 1)
+        pause()
 
-    with forked(child) as status:
-        os.read(ready[0], 1)
+    with _paused(child):
         with ledger.locked():
             ledger.count()
         assert ledger.used == 1570 + 2 * FILE
         assert len([*(tmp_path / "writers").iterdir()]) == 3
-        os.write(go[1], b"1")
-        assert status() == 0
     with ledger.locked():
         ledger.sweep()
     assert ledger.used == 1500 + FILE
@@ -71,24 +79,19 @@ def test_process_that_is_stopped_within_the_lock_keeps_no_other_waiting(tmp_path
     monkeypatch.setattr("penstock.engine.cache.ledger._PATIENCE_S", 0.1)
     cache = cache_in(tmp_path)
     keep(cache, "a")
-    ready, go = os.pipe(), os.pipe()
 
-    def child():
+    def child(pause):
         own = cache_in(tmp_path)
         keep(own, "b")
         with own._disk.ledger().locked():
-            os.write(ready[1], b"1")
-            os.read(go[0], 1)
+            pause()
 
-    with forked(child) as status:
-        os.read(ready[0], 1)
+    with _paused(child):
         assert not keep(cache, "c"), "nothing is kept meanwhile"
         assert "holds its lock, and may be stopped" in caplog.text
         assert held(cache, "a") == content("a")
         with pytest.raises(TimeoutError):
             cache.usage()
-        os.write(go[1], b"1")
-        assert status() == 0
     assert cache.usage().entries == 2
 
 
@@ -134,8 +137,7 @@ def test_state_that_another_program_truncates_ends_no_process_and_is_counted_ane
             assert (ledger.used, ledger.entries) == (1000, 1)
         assert (tmp_path / "state").stat().st_size == 4096
 
-    with forked(child) as status:
-        assert status() == 0
+    in_child(child)
 
 
 def test_cache_keeps_working_after_its_state_file_is_truncated_or_removed(tmp_path):
@@ -154,8 +156,7 @@ def test_cache_keeps_working_after_its_state_file_is_truncated_or_removed(tmp_pa
             assert cache.usage().entries == 2 + 2 * number
         assert cache.usage().stored_bytes >= du(tmp_path) - 64 * 1024
 
-    with forked(child) as status:
-        assert status() == 0
+    in_child(child)
 
 
 def test_the_words_of_a_hit_cost_three_calls_for_sixty_four(tmp_path, monkeypatch):
@@ -190,30 +191,16 @@ def test_a_lock_whose_directory_was_removed_is_refused(tmp_path):
         pass
 
 
-def test_a_forked_child_does_not_hold_its_parents_locks(tmp_path):
+def test_a_forked_child_does_not_hold_its_parents_locks(tmp_path, monkeypatch):
     cache = cache_in(tmp_path)
     keep(cache, "a")
-    ready, go = os.pipe(), os.pipe()
-
-    def child():
-        os.write(ready[1], b"1")
-        os.read(go[0], 1)
-
-    from penstock.engine.cache import tiers
-
-    tiers._tiers[cache._tiers.options] = cache._tiers
-    try:
-        with forked(child) as status:
-            os.read(ready[0], 1)
-            cache.close()
-            other = cache_in(tmp_path)
-            keep(other, "b")
-            assert other.clear().entries == 2
-            assert [*tmp_path.iterdir()] == [], "the parent's locks ended with it"
-            os.write(go[1], b"1")
-            assert status() == 0
-    finally:
-        del tiers._tiers[cache._tiers.options]
+    monkeypatch.setitem(tiers._tiers, cache._tiers.options, cache._tiers)
+    with _paused():
+        cache.close()
+        other = cache_in(tmp_path)
+        keep(other, "b")
+        assert other.clear().entries == 2
+        assert [*tmp_path.iterdir()] == [], "the parent's locks ended with it"
 
 
 def test_reservation_covers_file_size_plus_overhead():
@@ -232,11 +219,8 @@ def test_two_processes_that_write_at_once_keep_one_count(tmp_path):
         for number in range(60):
             keep(cache, f"parent{number}")
         assert status() == 0
-    assert all(
-        held(cache, f"{who}{number}") == content(f"{who}{number}")
-        for who in ("child", "parent")
-        for number in range(60)
-    )
+    keys = [f"{who}{number}" for who in ("child", "parent") for number in range(60)]
+    assert all(held(cache, key) == content(key) for key in keys)
     before = cache.usage()
     cache.verify()
     assert cache.usage().stored_bytes == before.stored_bytes

@@ -39,8 +39,7 @@ def test_stores_and_versions_are_apart_and_profiles_are_not(tmp_path):
 def test_a_url_with_a_query_is_not_written_down(tmp_path):
     cache = cache_in(tmp_path)
     place = StorePlace("s", "https://host/", "", lambda _keys: [])
-    CachedObjects(cache._tiers, place).keep(
-        Missing(Span("k?sig=secret", 0, 9, "e", whole=True), (ALL,), "e", 9), DATA[:9], "e"
-    )
+    missing = Missing(Span("k?sig=secret", 0, 9, "e", whole=True), (ALL,), "e", 9)
+    CachedObjects(cache._tiers, place).keep(missing, DATA[:9], "e")
     assert [each.url for each in cache.entries()] == ["https://host/k?…"]
     assert not any(b"secret" in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())

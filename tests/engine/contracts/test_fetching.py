@@ -1,7 +1,7 @@
 """A cache of blocks between a source and its store: every way to read goes through it, and hits cost no request."""
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import count
 
@@ -10,13 +10,13 @@ import pytest
 from penstock.engine.budget import Budget
 from penstock.engine.read import reader
 from penstock.engine.read.lookahead import Lookahead
-from penstock.errors import Cancelled, NotFound, PenstockError, Unusable
-from penstock.events import RangeRead, subscribe
+from penstock.errors import Cancelled, NotFound, Unusable
+from penstock.events import RangeRead
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
 from penstock.values import Span
-from tests.children import forked, python
-from tests.engine.fetch.store import Gate, serving
+from tests.children import in_child, python
+from tests.engine.fetch.store import Gate, hearing, serving
 
 BLOCK = 1000
 SIZE = 10_500
@@ -112,10 +112,8 @@ def _pieces(span):
 
 @pytest.fixture
 def requests():
-    heard = []
-    stop = subscribe(lambda event: heard.append(event) if isinstance(event, RangeRead) else None)
-    yield heard
-    stop()
+    with hearing(RangeRead) as heard:
+        yield heard
 
 
 @pytest.fixture
@@ -200,8 +198,7 @@ def test_a_layer_is_made_once_for_each_process_and_travels_by_name(source, reque
         assert requests, "a child's layer begins empty"
         assert layered.fetching() is not made
 
-    with forked(child) as status:
-        assert status() == 0
+    in_child(child)
     assert source.fetching() is made.fetching
 
 
@@ -212,26 +209,14 @@ def test_layer_that_cannot_be_called_is_refused():
 
 def test_closing_a_lookahead_cancels_reads_in_flight_in_its_layer():
     gate = Gate()
-    with serving({"key": DATA}, gate) as (_, engine):
-        layer = Blocks(engine)
-        ahead = Lookahead(
-            layer, iter([Span("key", at, at + 1500, "e1") for at in range(0, 9000, 1500)]), Budget(1 << 20, 4)
-        )
-        raised = []
-        waiting = threading.Thread(target=lambda: raised.append(_error(ahead)))
-        waiting.start()
+    with serving({"key": DATA}, gate) as (_, engine), ThreadPoolExecutor(1) as waiting:
+        spans = [Span("key", at, at + 1500, "e1") for at in range(0, 9000, 1500)]
+        ahead = Lookahead(Blocks(engine), iter(spans), Budget(1 << 20, 4))
+        taken = waiting.submit(next, ahead)
         gate.wait_for(8)
         ahead.close()
-        waiting.join(60)
-        assert [type(error) for error in raised] == [Cancelled]
+        assert type(taken.exception(60)) is Cancelled
         gate.opened.set()
-
-
-def _error(ahead):
-    try:
-        return next(ahead)
-    except PenstockError as error:
-        return error
 
 
 def test_ctrl_c_through_a_layer_leaves_no_writer():

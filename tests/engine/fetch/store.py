@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
+
+from penstock.engine.contracts.driver import Attributes, Limits
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.loop import connect
+from penstock.engine.transport.work import Threads
+from penstock.events import subscribe
 from penstock.options import ReadOptions, RetryOptions, TransportOptions
 from penstock.stores.credentials import RefreshingCredentials
+from penstock.stores.memory.driver import MemoryDriver
 from penstock.stores.s3.credentials import AmazonCredentials
 from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
@@ -17,17 +24,17 @@ from penstock.stores.s3.options import S3Options
 from penstock.testing.servers import Scripted, reply
 
 ETAG = '"e1"'
+SIZE = 50_000
+DATA = np.random.default_rng(1).bytes(SIZE)
+SLOW_DOWN = reply(503, b"<Error><Code>SlowDown</Code></Error>")
+ONCE = RetryOptions(attempts=1)
 QUICK = RetryOptions(base_s=0.001, cap_s=0.01, patience_s=20, first_contact_s=2, attempts=24)
 
 
 class Objects:
-    """A script that serves objects by path, whole or in ranges.
+    """A script that serves ``data`` by key, whole or in ranges, as ``etags``: versions by key, or None to send none.
 
-    Attributes:
-        data: Bytes by key.
-        etags: Version by key; the default is ``ETAG``, None sends none.
-        fault: Called with (received, answer, send) before an answer is sent; True when it has taken over.
-
+    ``fault(received, answer, send)`` is called before an answer is sent; it returns True when it has taken over.
     """
 
     def __init__(self, data, fault=None, etags=None):
@@ -62,13 +69,7 @@ class Objects:
 
 
 class Unranged(Objects):
-    """Such a script that ignores ``Range``, and counts what the network takes of its answers.
-
-    Attributes:
-        sent: Bytes so far.
-        heeds: Set to heed ranges from here on.
-
-    """
+    """Such a script that ignores ``Range`` until it ``heeds``, and counts the bytes of answers that were ``sent``."""
 
     def __init__(self, data, fault=None):
         super().__init__(data, fault)
@@ -111,6 +112,51 @@ def fetcher(url, retry=QUICK, read=None, *, ranges=True, **transport):
     return Fetcher(driver, connect(TransportOptions(**transport)), retry, read or ReadOptions())
 
 
+def aside(driver, threads=1, retry=ONCE, **limits):
+    """Return an engine for a driver that uses no network."""
+    return Fetcher(driver, Threads(threads), retry, ReadOptions(), Limits(**limits))
+
+
+class Bucket(MemoryDriver):
+    """Objects in memory; ``before`` is called with the key of each look and the prefix of each listing, on the way."""
+
+    def __init__(self, data=(), before=lambda _key: None):
+        super().__init__(uuid.uuid4().hex)
+        self._before = before
+        for key, body in dict(data).items():
+            self._store(key, body, Attributes())
+
+    def head(self, key):
+        return self._noted(super().head(key), key)
+
+    def list(self, prefix, **asked):
+        return self._noted(super().list(prefix, **asked), prefix)
+
+    def _noted(self, exchange, key):
+        run = exchange.request.run
+        exchange.request.run = lambda: (self._before(key), run())[1]
+        return exchange
+
+
+def body_at(answer):
+    return answer.index(b"\r\n\r\n") + 4
+
+
+def first(times, answer):
+    """Return a fault that sends this so many times, or what it makes of the right answer, and then hangs up."""
+    left = [answer] * times
+
+    def fault(_received, right, send):
+        try:
+            wrong = left.pop()
+        except IndexError:
+            return False
+        send(wrong(right) if callable(wrong) else wrong)
+        return True
+
+    return fault
+
+
 @contextmanager
 def serving(data, fault=None, etags=None, **engine):
     """Yield a server of ``data`` and an engine that reads from it."""
@@ -129,6 +175,17 @@ def serving_whole(data, fault=None, **engine):
 def ranges(server):
     """Return what was asked for, in order: (start, stop), or None for a whole object."""
     return [received.range for received in server.received if received.method == "GET"]
+
+
+@contextmanager
+def hearing(*kinds):
+    """Yield the events of these kinds, or all without any, that are told of within the block."""
+    heard = []
+    leave = subscribe(lambda event: heard.append(event) if isinstance(event, kinds or object) else None)
+    try:
+        yield heard
+    finally:
+        leave()
 
 
 class Gate:

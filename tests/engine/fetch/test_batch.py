@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import threading
-import uuid
 
 import pytest
 
-from penstock.engine.contracts.driver import Attributes, Limits
+from penstock.engine.contracts.driver import Attributes
 from penstock.engine.fetch.batch import Batch
-from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, NotFound, Unusable
-from penstock.options import ReadOptions, RetryOptions
-from penstock.stores.memory.driver import MemoryDriver
 from penstock.values import Span
+from tests.engine.fetch.store import Bucket, aside
 from tests.engine.fetch.told import Told
 
 
@@ -23,19 +19,8 @@ def started():
     """Return a function that makes calls on a bucket of this test's own; ``before`` runs before each look."""
     fetchers = []
 
-    def start(before=lambda: None, **limits):
-        memory = MemoryDriver(uuid.uuid4().hex)
-        head = memory.head
-
-        def look(key):
-            exchange = head(key)
-            run = exchange.request.run
-            exchange.request.run = lambda: (before(), run())[1]
-            return exchange
-
-        memory.head = look
-        fetcher = Fetcher(memory, Threads(1), RetryOptions(attempts=1), ReadOptions(), Limits(**limits))
-        fetchers.append(fetcher)
+    def start(before=lambda _key: None, **limits):
+        fetchers.append(fetcher := aside(Bucket(before=before), **limits))
         told = Told()
         return Batch(lambda: fetcher, lambda: fetcher, told), told
 
@@ -46,7 +31,7 @@ def started():
 
 def test_nothing_is_sent_before_send_and_all_of_it_then(started):
     looked = []
-    calls, told = started(lambda: looked.append(1))
+    calls, told = started(looked.append)
     put = calls.put("a", b"some", Attributes(metadata={"of": "me"}))
     calls.send()
     told.all(1)
@@ -80,7 +65,7 @@ def test_metadata_or_body_above_one_request_limit_is_refused_before_sending(star
 
 def test_cancelled_calls_end_as_cancelled_and_later_calls_succeed(started):
     gate, begun = threading.Event(), threading.Event()
-    calls, told = started(lambda: (begun.set(), gate.wait(60)))
+    calls, told = started(lambda _key: (begun.set(), gate.wait(60)))
     first = [calls.head("a"), calls.read(Span("a", 0, 1)), calls.head("b")]
     calls.send()
     assert begun.wait(60)

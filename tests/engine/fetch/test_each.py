@@ -1,36 +1,16 @@
 """One verb for many keys: in order, some hundred at a time, and called off where the caller leaves."""
 
 import threading
-import uuid
 
 import pytest
 
-from penstock.engine.contracts.driver import Attributes
 from penstock.engine.fetch import batch as module
 from penstock.engine.fetch.batch import each_key, unless_missing
-from penstock.engine.fetch.fetcher import Fetcher
-from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, Forbidden, NotFound
-from penstock.options import ReadOptions, RetryOptions
-from penstock.stores.memory.driver import MemoryDriver
+from tests.engine.fetch import store
+from tests.engine.fetch.store import Bucket, aside
 
 KEYS = [f"{number:02}" for number in range(10)]
-
-
-class Bucket(MemoryDriver):
-    """Objects of as many bytes as their key says; ``before`` is called with the key of each look."""
-
-    def __init__(self, before=lambda _key: None):
-        super().__init__(uuid.uuid4().hex)
-        self._before = before
-        for key in KEYS:
-            self._store(key, b"x" * int(key), Attributes())
-
-    def head(self, key):
-        exchange = super().head(key)
-        look = exchange.request.run
-        exchange.request.run = lambda: (self._before(key), look())[1]
-        return exchange
 
 
 @pytest.fixture
@@ -39,8 +19,7 @@ def look():
     fetchers = []
 
     def start(keys, before=lambda _key: None, threads=4):
-        fetcher = Fetcher(Bucket(before), Threads(threads), RetryOptions(attempts=1), ReadOptions())
-        fetchers.append(fetcher)
+        fetchers.append(fetcher := aside(Bucket({key: b"x" * int(key) for key in KEYS}, before), threads))
         return each_key(fetcher, keys, fetcher.driver.head)
 
     yield start
@@ -86,12 +65,12 @@ def test_closing_the_iterator_cancels_operations_that_have_not_begun(look, monke
         carried_out.append(key)
         assert key == "00" or let_go.wait(60)
 
-    class Kept(Fetcher):
+    class Kept(store.Fetcher):
         def send(self, sent):
             operations.extend(sent)
             super().send(sent)
 
-    monkeypatch.setattr("tests.engine.fetch.test_each.Fetcher", Kept)
+    monkeypatch.setattr(store, "Fetcher", Kept)
     looking = look(KEYS, before, threads=1)
     assert next(looking).result().size == 0
     looking.close()

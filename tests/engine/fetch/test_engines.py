@@ -5,7 +5,6 @@ import threading
 import weakref
 from contextlib import ExitStack, closing
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -19,8 +18,9 @@ from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
 from penstock.testing.servers import Scripted
 from penstock.values import Span
-from tests.children import forked, python
+from tests.children import in_child, python
 from tests.engine.fetch.store import Gate, Objects, serving
+from tests.threads import until
 
 KEYS = {"key": b"bytes"}
 
@@ -32,13 +32,6 @@ def _open(server, **transport):
 
 def _descriptors():
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
-def _until(condition):
-    until = monotonic() + 30
-    while not condition():
-        assert monotonic() < until
-        threading.Event().wait(0.001)
 
 
 def test_a_store_opened_again_finds_its_engine_and_its_connection():
@@ -62,8 +55,8 @@ def test_a_hundred_stores_leave_no_more_than_the_latest_few_behind():
             del source
             assert sum(each() is not None for each in engines) == module._SPARE
             # Three connections each at most, and the server's ends of them: it has a thread for each.
-            _until(lambda: _descriptors() <= descriptors + module._SPARE * 3 * 2)
-            _until(lambda: threading.active_count() <= threads + module._SPARE * 3)
+            until(lambda: _descriptors() <= descriptors + module._SPARE * 3 * 2)
+            until(lambda: threading.active_count() <= threads + module._SPARE * 3)
     finally:
         gc.enable()
 
@@ -81,7 +74,7 @@ def test_closed_source_keeps_shared_connections_until_the_last_source_closes():
         assert other.read(Span("key")) == b"bytes"
         assert server.connections == 1
         other.close()
-        _until(lambda: _descriptors() <= before - 2)  # the server's end, too
+        until(lambda: _descriptors() <= before - 2)  # the server's end, too
         with _open(server, connections=7) as again:
             assert again.read(Span("key")) == b"bytes"
         assert server.connections == 2
@@ -98,10 +91,9 @@ def test_reads_in_flight_are_cancelled_with_reason_when_the_engine_closes():
             inbox.wait(read)
             with pytest.raises(Cancelled, match="its store was closed"):
                 read.take()
-        with pytest.raises(Unusable, match="this store was closed: open it again"):
-            read_many(engine, [Span("key")])
-        with pytest.raises(Unusable, match="this store was closed: open it again"):
-            engine.run(lambda: engine.driver.head("key"))
+        for work in (lambda: read_many(engine, [Span("key")]), lambda: engine.run(lambda: engine.driver.head("key"))):
+            with pytest.raises(Unusable, match="this store was closed: open it again"):
+                work()
         gate.opened.set()
 
 
@@ -153,8 +145,7 @@ def test_forked_child_neither_uses_nor_closes_connections_of_its_parent():
             source.close()
             assert _open(server).read(Span("key")) == b"bytes"
 
-        with forked(child) as status:
-            assert status() == 0
+        in_child(child)
         assert source.read(Span("key")) == b"bytes"
         assert server.connections == 2
 
@@ -165,5 +156,5 @@ def test_connections_unused_for_long_close_without_another_request(monkeypatch):
         before = _descriptors()
         source.read_many([Span("key")] * 4)
         assert _descriptors() >= before + 2
-        _until(lambda: _descriptors() <= before)
+        until(lambda: _descriptors() <= before)
         assert source.read(Span("key")) == b"bytes"

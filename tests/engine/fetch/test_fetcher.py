@@ -3,7 +3,6 @@
 import _thread
 import threading
 
-import numpy as np
 import pytest
 
 from penstock.engine.buffer import Buffer
@@ -12,26 +11,20 @@ from penstock.engine.waiting import Inbox
 from penstock.errors import Changed, NotFound, Unusable
 from penstock.options import ReadOptions
 from penstock.values import Span
-from tests.engine.fetch.store import Gate, ranges, serving
-
-SIZE = 50_000
-DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+from tests.engine.fetch.store import DATA, SIZE, Gate, ranges, serving
+from tests.threads import until
 
 
 class TestLong:
     def test_long_reads_go_in_parallel_ranges_of_one_version(self):
         with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (server, engine):
-            assert read_many(engine, [Span("key", 0, SIZE, "e1", whole=True), Span("key", 5, 20_005)]) == [
-                DATA,
-                DATA[5:20_005],
-            ]
+            spans = [Span("key", 0, SIZE, "e1", whole=True), Span("key", 5, 20_005)]
+            assert read_many(engine, spans) == [DATA, DATA[5:20_005]]
             assert len(ranges(server)) == 6 + 3
-            assert [received.method for received in server.received].count("HEAD") == 1, (
-                "only where no version is known"
-            )
-            assert {received.headers.get("if-match") for received in server.received if received.method == "GET"} == {
-                '"e1"'
-            }
+            methods = [received.method for received in server.received]
+            assert methods.count("HEAD") == 1, "only where no version is known"
+            gets = [received for received in server.received if received.method == "GET"]
+            assert {received.headers.get("if-match") for received in gets} == {'"e1"'}
 
     def test_a_long_object_that_grew_has_changed(self):
         with serving({"key": DATA}, read=ReadOptions(split_bytes=9_000)) as (_, engine), pytest.raises(Changed):
@@ -54,8 +47,7 @@ def test_two_threads_at_one_inbox_are_refused_not_lost():
         waiting = threading.Thread(target=inbox.wait, args=(one,))
         waiting.start()
         gate.wait_for(2)
-        while not inbox._waiter:
-            threading.Event().wait(0.01)
+        until(lambda: inbox._waiter)
         with pytest.raises(Unusable, match="two threads"):
             inbox.wait(other)
         gate.opened.set()

@@ -1,6 +1,6 @@
 """Whoever leaves a read by Ctrl-C has its memory alone: nothing is written there later, whenever the interrupt came."""
 
-import sys
+from functools import partial
 
 import pytest
 
@@ -12,6 +12,7 @@ from penstock.engine.transport.work import Threads
 from penstock.options import ReadOptions, RetryOptions
 from penstock.stores.local import driver as local
 from penstock.values import Span
+from tests.threads import interrupt
 
 SIZE, PIECE = 400, 100
 
@@ -51,26 +52,8 @@ def test_interrupt_at_any_step_of_submit_leaves_no_late_memory_writes(engine, re
     assert whole == b"x" * SIZE
     interrupted = 0
     for at in range(1, 200):
-        memory, left = bytearray(SIZE), at
-
-        def steps(frame, _event, _argument):
-            nonlocal left
-            frame.f_trace_opcodes = True
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-            return steps
-
-        def trace(frame, _event, _argument):
-            return steps if frame.f_code is Threads.submit.__code__ else None
-
-        sys.settrace(trace)
-        try:
-            read(memory)
-        except KeyboardInterrupt:
-            interrupted += 1
-        finally:
-            sys.settrace(None)
+        memory = bytearray(SIZE)
+        interrupted += interrupt(partial(read, memory), at, Threads.submit)
         left_behind = bytes(memory)
         _settled(engine, tmp_path)
         assert memory == left_behind, f"interrupted at step {at} of submit"

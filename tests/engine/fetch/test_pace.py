@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import threading
 from functools import partial
 from math import inf
-from pathlib import Path
 from time import monotonic
 
 import pytest
@@ -27,15 +22,14 @@ from penstock.options import NodeOptions, ReadOptions, RetryOptions
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
 from penstock.testing.clock import no_waiting
-from penstock.testing.servers import Scripted, reply
+from penstock.testing.servers import Scripted
 from penstock.values import Span
-from tests.engine.fetch.store import Objects
-
-ROOT = Path(__file__).parents[2]
+from tests.engine.fetch.store import SLOW_DOWN, Objects
+from tests.engine.node.process import running
 
 
 class Driver:
-    """Makes URLs."""
+    """Makes URLs, and no requests."""
 
     def url(self, key):
         return f"s3://bucket/{key}"
@@ -63,6 +57,13 @@ def verb(name, first, error=None):
     call = VerbOperation(POLICY, partial(getattr(POLICY.driver, name), first), Inbox())
     call.error = error
     return call
+
+
+def refused(pace, key):
+    """Have a read refused; returns the group that it is of."""
+    pace.failed(read(key, Throttled("slow down")), 0.1)
+    [group] = pace.counted()
+    return group
 
 
 @pytest.fixture
@@ -139,8 +140,7 @@ def test_many_prefixes_share_one_rate(pace):
 def test_rate_limit_learned_by_another_process_paces_this_process(pace):
     other = Pace("store", Driver().url, Timings())
     assert other.store == pace.store != Pace("another", Driver().url, Timings()).store
-    other.failed(read("train/1", Throttled("slow down")), 0.1)
-    [group] = other.counted()
+    group = refused(other, "train/1")
     pace.bound({group: 10.0})
     assert pace.closed
     calls = [read("train/2") for _ in range(5)]
@@ -157,9 +157,7 @@ def test_rate_limit_learned_by_another_process_paces_this_process(pace):
 
 
 def test_calls_do_not_wait_behind_calls_that_were_called_off(pace):
-    pace.failed(read("a/1", Throttled("slow down")), 0.1)
-    [group] = pace.counted()
-    pace.bound({group: 1.0})
+    pace.bound({refused(pace, "a/1"): 1.0})
     calls = [read("a/2") for _ in range(100)]
     for each in calls:
         pace.wait(each)
@@ -188,21 +186,13 @@ def test_delays_are_short_while_the_rate_is_learned_or_known_and_not_in_an_outag
 
 
 def test_tests_that_do_not_wait_for_retries_do_not_wait_for_turns(pace):
-    pace.failed(read("a/1", Throttled("slow down")), 0.1)
-    [group] = pace.counted()
-    pace.bound({group: 0.1})
+    pace.bound({refused(pace, "a/1"): 0.1})
     with no_waiting():
         assert [pace.wait(read("a/2")) for _ in range(9)] == [0.0] * 9
 
 
 class Limited(Objects):
-    """A bucket that takes so many requests a second, and refuses the others.
-
-    Attributes:
-        taken: When it took a request.
-        refused: When it did not.
-
-    """
+    """A bucket that takes so many requests a second, and refuses the others: it notes when it ``taken`` or did not."""
 
     def __init__(self, data, per_s):
         super().__init__(data)
@@ -216,7 +206,7 @@ class Limited(Objects):
             self._at = now
             if self._tokens < 1:
                 self.refused.append(now)
-                return reply(503, b"<Error><Code>SlowDown</Code></Error>")
+                return SLOW_DOWN
             self._tokens -= 1
             self.taken.append(now)
         return super().answer(received)
@@ -296,55 +286,25 @@ for line in sys.stdin:
 """
 
 
-class Reader:
-    """A process that reads."""
-
-    def __init__(self, server):
-        self.child = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, server.url],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=dict(os.environ),
-        )
-
-    def tell(self, *words):
-        self.child.stdin.write(json.dumps(words) + "\n")
-        self.child.stdin.flush()
-
-    def hear(self):
-        return json.loads(self.child.stdout.readline())
-
-
 @pytest.mark.usefixtures("alone")
 def test_the_processes_of_a_node_share_a_stores_rate_and_none_starves():
     bucket = Limited({"train/x": b"x" * 100}, 300)
-    with Scripted(bucket) as server:
-        readers = [Reader(server) for _ in range(3)]
-        try:
-            for each in readers:
-                each.tell("learn", 2)
-            for each in readers:
-                found, others, _ = each.hear()
-                assert found
-                assert others >= 2  # this process may be a third
-            before = len(bucket.taken), len(bucket.refused)
-            for each in readers:
-                each.tell("read", 60)
-            shares = [share for each in readers for share in each.hear()[2]]
-            taken, refused = len(bucket.taken) - before[0], len(bucket.refused) - before[1]
-            assert refused < taken
-            assert min(shares) >= 1.0  # and as much as any other as soon as it waits
-            # The others go on, and have more, once one of them was killed.
-            readers[0].child.kill()
-            readers[0].child.wait()
-            for each in readers[1:]:
-                each.tell("read", 60)
-            assert all(each.hear()[0] for each in readers[1:])
-        finally:
-            for each in readers:
-                each.child.kill()
-                each.child.wait()
-                each.child.stdin.close()
-                each.child.stdout.close()
+    with Scripted(bucket) as server, running(3, "-c", PROGRAM, server.url) as readers:
+        for each in readers:
+            each.tell("learn", 2)
+        for each in readers:
+            found, others, _ = each.hear()
+            assert found
+            assert others >= 2  # this process may be a third
+        before = len(bucket.taken), len(bucket.refused)
+        for each in readers:
+            each.tell("read", 60)
+        shares = [share for each in readers for share in each.hear()[2]]
+        taken, refused = len(bucket.taken) - before[0], len(bucket.refused) - before[1]
+        assert refused < taken
+        assert min(shares) >= 1.0  # and as much as any other as soon as it waits
+        # The others go on, and have more, once one of them was killed.
+        readers[0].kill()
+        for each in readers[1:]:
+            each.tell("read", 60)
+        assert all(each.hear()[0] for each in readers[1:])

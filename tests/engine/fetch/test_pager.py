@@ -1,39 +1,22 @@
 """Pages come as they arrive, each with its request; leaving the block calls off those that are still under way."""
 
 import threading
-import uuid
 
 import pytest
 
-from penstock import events
-from penstock.engine.contracts.driver import Attributes
-from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.fetch.pages import Pager
-from penstock.engine.transport.work import Threads
 from penstock.errors import Cancelled, Forbidden, Unsupported
-from penstock.options import ReadOptions, RetryOptions
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.events import Listed
+from tests.engine.fetch.store import Bucket, aside, hearing
 from tests.readonly import ReadOnly
 
 
-class Bucket(MemoryDriver):
-    """Objects in memory; ``before`` is called with the prefix of each listing that is carried out."""
-
-    def __init__(self, keys=(), before=lambda _prefix: None):
-        super().__init__(uuid.uuid4().hex)
-        self._before = before
-        for key in keys:
-            self._store(key, b"", Attributes())
-
-    def list(self, prefix, **asked):
-        exchange = super().list(prefix, **asked)
-        page = exchange.request.run
-        exchange.request.run = lambda: (self._before(prefix), page())[1]
-        return exchange
-
-
 def _pager(driver, threads=4):
-    return Pager(Fetcher(driver, Threads(threads), RetryOptions(attempts=1), ReadOptions()))
+    return Pager(aside(driver, threads))
+
+
+def _bucket(*keys):
+    return Bucket(dict.fromkeys(keys, b""))
 
 
 def _keys(page):
@@ -41,7 +24,7 @@ def _keys(page):
 
 
 def test_each_page_is_taken_with_the_request_that_it_answers():
-    with _pager(Bucket(["a/1", "a/2", "b/1", "c"])) as pager:
+    with _pager(_bucket("a/1", "a/2", "b/1", "c")) as pager:
         asked = {pager.start(prefix): prefix for prefix in ("a/", "b/", "none/")}
         taken = {}
         while len(taken) < 3:
@@ -51,7 +34,7 @@ def test_each_page_is_taken_with_the_request_that_it_answers():
 
 def test_start_after_delimiter_and_token_reach_the_store():
     keys = [f"{number:04}/x" for number in range(1_001)]
-    with _pager(Bucket([*keys, "top"])) as pager:
+    with _pager(_bucket(*keys, "top")) as pager:
         pager.start("", start_after="0998/x")
         assert _keys(pager.take()[0][1]) == ["0999/x", "1000/x", "top"]
         pager.start("", delimiter="/")
@@ -104,15 +87,10 @@ def test_listing_queued_when_the_block_ends_is_cancelled_without_a_request():
 
 
 def test_listed_page_emits_an_event_with_url_and_key_count():
-    heard = []
-    driver = Bucket(["a/1", "a/2", "b/1"])
-    stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
-    try:
-        with _pager(driver) as pager:
-            pager.start("a/")
-            assert pager.take()
-    finally:
-        stop()
+    driver = _bucket("a/1", "a/2", "b/1")
+    with hearing(Listed) as heard, _pager(driver) as pager:
+        pager.start("a/")
+        assert pager.take()
     assert [(event.url, event.count) for event in heard] == [(driver.url("a/"), 2)]
 
 
@@ -120,9 +98,6 @@ def test_store_without_listing_raises_unsupported_in_pager_before_any_request():
     class Unlisted(ReadOnly):
         list = None
 
-    name = uuid.uuid4().hex
-    with (
-        pytest.raises(Unsupported, match="cannot list objects: name them"),
-        _pager(Unlisted(MemoryDriver(name), name)) as it,
-    ):
-        it.start("a/")
+    unlisted = Unlisted(Bucket(), "name")
+    with pytest.raises(Unsupported, match="cannot list objects: name them"), _pager(unlisted) as pager:
+        pager.start("a/")

@@ -5,17 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from penstock import events
-from penstock.engine.contracts.driver import Attributes
-from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.fetch.pages import next_page, pages, uploads
 from penstock.engine.listing.listing import Listing
-from penstock.engine.transport.work import Threads
 from penstock.errors import Damaged, Unsupported
-from penstock.options import ReadOptions, RetryOptions
+from penstock.events import Listed
 from penstock.stores.direct import direct
 from penstock.stores.memory.driver import MemoryDriver
 from penstock.values import ObjectMeta, Page, Upload, Uploads
+from tests.engine.fetch.store import Bucket, aside, hearing
 from tests.readonly import ReadOnly
 
 KEYS = [f"a/{number:04}" for number in range(2_001)]
@@ -26,16 +23,9 @@ def _url(key):
     return f"profile://name/{key}"
 
 
-def _fetcher(driver):
-    return Fetcher(driver, Threads(1), RetryOptions(attempts=1), ReadOptions())
-
-
 @pytest.fixture
 def bucket():
-    driver = MemoryDriver(uuid.uuid4().hex)
-    for key in (*KEYS, "b"):
-        driver._store(key, b"", Attributes())
-    return driver
+    return Bucket(dict.fromkeys([*KEYS, "b"], b""))
 
 
 class Asked:
@@ -51,7 +41,7 @@ class Asked:
 
 
 def test_every_page_asks_for_the_engine_of_the_process_that_takes_it(bucket):
-    asked = Asked(_fetcher(bucket))
+    asked = Asked(aside(bucket))
     listed = pages(asked, Listing("a/"), _url)
     assert asked.times == 0
     assert [entry.key for page in listed for entry in page.entries] == KEYS
@@ -59,7 +49,7 @@ def test_every_page_asks_for_the_engine_of_the_process_that_takes_it(bucket):
 
 
 def test_a_token_continues_and_start_after_is_asked_for_with_the_first_page_only(bucket):
-    engine, listing = _fetcher(bucket), Listing("a/", start_after=KEYS[500])
+    engine, listing = aside(bucket), Listing("a/", start_after=KEYS[500])
     first = next_page(engine, listing, _url)
     assert [entry.key for entry in first.entries] == KEYS[501:1501]
     again = Listing("a/", start_after=KEYS[1800], token=first.token)  # the token already says where
@@ -70,15 +60,9 @@ def test_a_token_continues_and_start_after_is_asked_for_with_the_first_page_only
 
 
 def test_listed_events_carry_the_url_of_the_caller(bucket):
-    heard = []
-    stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
-    try:
-        list(pages(lambda: _fetcher(bucket), Listing("a/"), _url))
-    finally:
-        stop()
-    assert [(event.url, event.count) for event in heard] == [("profile://name/a/", 1000)] * 2 + [
-        ("profile://name/a/", 1)
-    ]
+    with hearing(Listed) as heard:
+        list(pages(lambda: aside(bucket), Listing("a/"), _url))
+    assert [(event.url, event.count) for event in heard] == [("profile://name/a/", count) for count in (1000, 1000, 1)]
 
 
 def _answering(page):
@@ -88,7 +72,7 @@ def _answering(page):
         def list(self, _prefix, **_asked):
             return direct(lambda: page)
 
-    return _fetcher(Liar(uuid.uuid4().hex))
+    return aside(Liar(uuid.uuid4().hex))
 
 
 def test_a_page_that_was_not_asked_for_is_damaged_and_named_by_the_url_of_the_caller():
@@ -108,7 +92,7 @@ class InTwoPages(MemoryDriver):
 
 
 def test_uploads_of_all_pages_come_and_each_page_asks_for_the_engine_of_its_process():
-    asked = Asked(_fetcher(InTwoPages(uuid.uuid4().hex)))
+    asked = Asked(aside(InTwoPages(uuid.uuid4().hex)))
     listed = uploads(asked, "a/", _url)
     assert asked.times == 0
     assert [each.key for each in listed] == ["a/1", "a/2"]
@@ -118,7 +102,7 @@ def test_uploads_of_all_pages_come_and_each_page_asks_for_the_engine_of_its_proc
 def test_an_upload_that_was_not_asked_for_is_damaged_and_named_by_the_url_of_the_caller():
     driver = InTwoPages(uuid.uuid4().hex)
     driver.listed = ("a/1", "other")
-    listed = uploads(lambda: _fetcher(driver), "a/", _url)
+    listed = uploads(lambda: aside(driver), "a/", _url)
     assert next(listed).key == "a/1"
     with pytest.raises(Damaged, match="astray") as raised:
         next(listed)
@@ -129,43 +113,35 @@ def test_store_without_list_or_uploads_verb_raises_unsupported_before_any_reques
     class Unlisted(ReadOnly):
         list = None
 
-    name = uuid.uuid4().hex
-    engine = _fetcher(Unlisted(MemoryDriver(name), name))
+    engine = aside(Unlisted(Bucket(), "name"))
     with pytest.raises(Unsupported, match="cannot list objects"):
         next_page(engine, Listing("a/"), _url)
     with pytest.raises(Unsupported, match="take an object in parts"):
         next(uploads(lambda: engine, "a/", _url))
 
 
-def test_a_server_that_ignores_where_a_part_begins_is_listed_plainly_to_the_end():
-    class Deaf(MemoryDriver):
-        abilities = replace(MemoryDriver.abilities, jumps=True)
+class Jumping(Bucket):
+    """A store whose listings may begin anywhere."""
 
+    abilities = replace(MemoryDriver.abilities, jumps=True)
+
+
+MANY = {f"a/{number:05}": b"" for number in range(9_500)}
+
+
+def test_a_server_that_ignores_where_a_part_begins_is_listed_plainly_to_the_end():
+    class Deaf(Jumping):
         def list(self, prefix, *, token="", start_after="", delimiter=""):  # noqa: ARG002  it ignores it
             return super().list(prefix, token=token, delimiter=delimiter)
 
-    driver = Deaf(uuid.uuid4().hex)
-    keys = [f"a/{number:05}" for number in range(9_500)]
-    for key in keys:
-        driver._store(key, b"", Attributes())
-    engine = _fetcher(driver)
-    assert [entry.key for page in pages(lambda: engine, Listing("a/"), _url) for entry in page.entries] == keys
+    engine = aside(Deaf(MANY))
+    assert [entry.key for page in pages(lambda: engine, Listing("a/"), _url) for entry in page.entries] == [*MANY]
 
 
 def test_pages_ahead_are_called_off_where_the_listing_is_left_and_named_as_the_caller_does():
-    class Jumping(MemoryDriver):
-        abilities = replace(MemoryDriver.abilities, jumps=True)
-
-    driver = Jumping(uuid.uuid4().hex)
-    for number in range(9_500):
-        driver._store(f"a/{number:05}", b"", Attributes())
-    heard = []
-    stop = events.subscribe(lambda event: heard.append(event) if isinstance(event, events.Listed) else None)
-    engine = _fetcher(driver)
-    try:
+    engine = aside(Jumping(MANY))
+    with hearing(Listed) as heard:
         listed = pages(lambda: engine, Listing("a/"), _url)
         assert [len(next(listed).entries) for _ in range(5)] == [1000] * 5
         listed.close()
-    finally:
-        stop()
     assert {event.url for event in heard} == {"profile://name/a/"}

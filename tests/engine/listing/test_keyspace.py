@@ -20,16 +20,8 @@ _SHAPES = {
 
 
 def _shaped(shape, count, chance):
-    letters = "ßабв漢字"
-    return sorted(
-        (
-            _SHAPES[shape].format(
-                i, uuid.UUID(int=chance.getrandbits(128)), "".join(chance.choice(letters) for _ in range(12))
-            )
-            for i in range(count)
-        ),
-        key=str.encode,
-    )
+    drawn = ((uuid.UUID(int=chance.getrandbits(128)), "".join(chance.choices("ßабв漢字", k=12))) for _ in range(count))
+    return sorted((_SHAPES[shape].format(i, *each) for i, each in enumerate(drawn)), key=str.encode)
 
 
 def _learned(prefix, *pages):

@@ -8,27 +8,14 @@ from penstock.engine.listing.select import Leftovers, leftover, split_of, splits
 @pytest.mark.parametrize(
     ("name", "mark"),
     [
-        ("_SUCCESS", "_SUCCESS"),
-        ("_temporary/0/task/part-0.parquet", "_temporary"),
-        ("a/_delta_log/000.json", "_delta_log"),
-        ("_started_1234", "_started_1234"),
-        ("_committed_1234", "_committed_1234"),
-        ("_metadata", "_metadata"),
-        ("x/_common_metadata", "_common_metadata"),
+        *((name, name) for name in ("_SUCCESS", "_started_1234", "_committed_1234", "_metadata", ".DS_Store")),
+        *(("_temporary/0/task/part-0.parquet", "_temporary"), ("a/_delta_log/000.json", "_delta_log")),
+        *(("x/_common_metadata", "_common_metadata"), ("cat/._0001.jpg", "._0001.jpg")),
         (".ipynb_checkpoints/a-checkpoint.png", ".ipynb_checkpoints"),
-        ("cat/._0001.jpg", "._0001.jpg"),
-        (".DS_Store", ".DS_Store"),
-        (".part-0.parquet.crc", ".part-0.parquet.crc"),
-        (".cache/huggingface/download/a.metadata", ".cache"),
-        ("__MACOSX/cat/0001.jpg", "__MACOSX"),
-        ("cat/Thumbs.db", "Thumbs.db"),
-        ("@eaDir/x.jpg", "@eaDir"),
-        ("a.parquet.tmp", "*.tmp"),
-        ("a.incomplete", "*.incomplete"),
-        ("set.incomplete/a.jpg", "*.incomplete"),
-        ("a.jpg.part", "*.part"),
-        ("part-0._COPYING_", "*._COPYING_"),
-        ("folder_$folder$", "*_$folder$"),
+        *((".part-0.parquet.crc", ".part-0.parquet.crc"), (".cache/huggingface/download/a.metadata", ".cache")),
+        *(("__MACOSX/cat/0001.jpg", "__MACOSX"), ("cat/Thumbs.db", "Thumbs.db"), ("@eaDir/x.jpg", "@eaDir")),
+        *(("a.parquet.tmp", "*.tmp"), ("a.incomplete", "*.incomplete"), ("set.incomplete/a.jpg", "*.incomplete")),
+        *(("a.jpg.part", "*.part"), ("part-0._COPYING_", "*._COPYING_"), ("folder_$folder$", "*_$folder$")),
         ("a.txt~", "*~"),
     ],
 )
@@ -36,21 +23,10 @@ def test_leftover_of_another_tool_is_named_by_a_component(name, mark):
     assert leftover(name) == leftover(name, shards=True) == mark
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a.jpg",
-        "cat/_DSC0001.jpg",
-        "__init__.png",
-        "__x__/a.jpg",
-        "part-00000.parquet",
-        "a.tmp.jpg",
-        "temporary/a",
-        "..",
-        "a/../b",
-        "",
-    ],
-)
+DATA = ["a.jpg", "cat/_DSC0001.jpg", "__init__.png", "__x__/a.jpg", "part-00000.parquet", "a.tmp.jpg", "temporary/a"]
+
+
+@pytest.mark.parametrize("name", [*DATA, "..", "a/../b", ""])
 def test_other_names_are_data(name):
     assert leftover(name) == ""
 

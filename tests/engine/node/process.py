@@ -20,14 +20,9 @@ ROOT = Path(__file__).parents[2]
 class Process:
     """One such process, from outside."""
 
-    def __init__(self, where):
-        self.child = subprocess.Popen(
-            [sys.executable, "-m", "tests.engine.node.process", str(where)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
+    def __init__(self, *arguments):
+        command, pipe = [sys.executable, *arguments], subprocess.PIPE
+        self.child = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
         self.pid = self.child.pid
 
     def tell(self, *words):
@@ -47,12 +42,16 @@ class Process:
         self.child.wait()
 
 
-@contextmanager
 def processes(where, count):
-    """Start so many; whatever becomes of them, they are gone in the end."""
+    return running(count, "-m", __name__, str(where))
+
+
+@contextmanager
+def running(count, *arguments):
+    """Start so many of Python's with these arguments; whatever becomes of them, they are gone in the end."""
     started = []
     try:
-        started.extend(Process(where) for _ in range(count))
+        started.extend(Process(*arguments) for _ in range(count))
         yield started
     finally:
         for each in started:

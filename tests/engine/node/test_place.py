@@ -44,82 +44,67 @@ def descriptors():
     return sum(1 for _ in Path("/dev/fd").iterdir())
 
 
+def within(make, mode=0o700):
+    """Return what makes the directory and then its file, of which ``make`` takes the path."""
+
+    def made(where):
+        where.mkdir()
+        where.chmod(mode)
+        make(where / FILE)
+
+    return made
+
+
+def written(data, mode):
+    return within(lambda file: (file.write_bytes(data), file.chmod(mode)))
+
+
 def linked(where):
     where.with_name("other").mkdir(mode=0o700)
     where.symlink_to(where.with_name("other"))
 
 
-def plain(where):
-    where.write_bytes(b"")
-
-
-def open_to_all(where):
-    where.mkdir(mode=0o700)
-    where.chmod(0o777)
-
-
-def readable(where):
-    where.mkdir(mode=0o700)
-    where.chmod(0o750)
-
-
-def file_linked(where):
-    where.mkdir(mode=0o700)
-    victim = where.with_name("victim")
+def file_linked(file):
+    victim = file.parent.with_name("victim")
     victim.write_bytes(b"precious")
-    (where / FILE).symlink_to(victim)
+    file.symlink_to(victim)
 
 
-def file_hard_linked(where):
-    where.mkdir(mode=0o700)
-    (victim := where.with_name("victim")).write_bytes(b"")
+def file_hard_linked(file):
+    (victim := file.parent.with_name("victim")).write_bytes(b"")
     victim.chmod(0o600)
-    os.link(victim, where / FILE)
+    os.link(victim, file)
 
 
-def pipe(where):
-    where.mkdir(mode=0o700)
-    os.mkfifo(where / FILE, 0o600)
+def anothers(name):
+    def made(where):
+        if os.geteuid():
+            pytest.skip("only root gives files away")
+        os.close(open_file(where))
+        os.chown(where / name, 12345, -1)
+
+    return made
 
 
-def folder(where):
-    where.mkdir(mode=0o700)
-    (where / FILE).mkdir()
+HOSTILE = {
+    "a link": linked,
+    "a file": lambda where: where.write_bytes(b""),
+    "open to all": within(lambda _file: None, 0o777),
+    "readable": within(lambda _file: None, 0o750),
+    "its file is a link": within(file_linked),
+    "its file is a hard link": within(file_hard_linked),
+    "its file is a pipe": within(lambda file: os.mkfifo(file, 0o600)),
+    "its file is a folder": within(Path.mkdir),
+    "its file is writable": written(b"", 0o666),
+    "its file is large": written(bytes(SIZE + 1), 0o600),
+    "another's": anothers(""),
+    "its file is another's": anothers(FILE),
+}
 
 
-def writable(where):
-    where.mkdir(mode=0o700)
-    (where / FILE).write_bytes(b"")
-    (where / FILE).chmod(0o666)
-
-
-def large(where):
-    where.mkdir(mode=0o700)
-    (where / FILE).write_bytes(bytes(SIZE + 1))
-    (where / FILE).chmod(0o600)
-
-
-def anothers(where):
-    if os.geteuid():
-        pytest.skip("only root gives files away")
-    where.mkdir(mode=0o700)
-    os.chown(where, 12345, -1)
-
-
-def file_anothers(where):
-    if os.geteuid():
-        pytest.skip("only root gives files away")
-    os.close(open_file(where))
-    os.chown(where / FILE, 12345, -1)
-
-
-HOSTILE = [linked, plain, open_to_all, readable, file_linked, file_hard_linked, pipe, folder, writable, large]
-HOSTILE += [anothers, file_anothers]
-
-
-@pytest.mark.parametrize("make", HOSTILE)
-def test_unsafe_node_file_or_directory_is_refused_and_left_unchanged(where, make):
-    make(where)
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_unsafe_node_file_or_directory_is_refused_and_left_unchanged(where, kind):
+    HOSTILE[kind](where)
     before = descriptors()
     with pytest.raises((ConfigError, OSError)):
         os.close(open_file(where))

@@ -23,6 +23,13 @@ def where(tmp_path):
     return tmp_path / "node"
 
 
+@pytest.fixture
+def shared(where):
+    shared = Shared(where)
+    yield shared
+    shared.close()
+
+
 def test_processes_see_one_another(where):
     with processes(where, 2) as (first, second):
         assert first.ask("meet") == []
@@ -49,12 +56,11 @@ def test_a_process_that_is_stopped_lives(where):
         assert second.ask("meet", LATER_S) == [first.pid]
 
 
-def test_no_process_waits_for_one_that_is_stopped_in_the_midst(where):
+def test_no_process_waits_for_one_that_is_stopped_in_the_midst(where, shared):
     with processes(where, 1) as (first,):
         first.ask("meet")
         assert first.ask("hold") is True
         os.kill(first.pid, signal.SIGSTOP)
-        shared = Shared(where)
         with shared.locked() as within:
             assert not within
         os.kill(first.pid, signal.SIGKILL)
@@ -62,7 +68,6 @@ def test_no_process_waits_for_one_that_is_stopped_in_the_midst(where):
         with shared.locked() as within:
             assert within
             assert shared.living(shared.read(), monotonic() + LATER_S) == {}
-        shared.close()
 
 
 def test_forked_child_joins_as_separate_member_and_exit_keeps_parent_joined(where):
@@ -86,21 +91,18 @@ def test_random_kills_leave_exactly_the_living(where, seed):
                 assert each.ask("meet", LATER_S) == sorted(other.pid for other in living if other is not each)
 
 
-def test_places_run_out_and_come_back(where):
+def test_places_run_out_and_come_back(where, shared):
     with processes(where, 1) as (first,):
         first.ask("meet")
-        shared = Shared(where)
         now = monotonic()
         with shared.locked():
             rows = {place: ProcessRow(nonce=1, seen_at=now) for place in range(MEMBERS)}
             assert not shared.write(ProcessRow(seen_at=now), rows)
             assert shared.write(ProcessRow(seen_at=now), {})
         assert first.ask("meet", LATER_S) == [os.getpid()]
-        shared.close()
 
 
-def test_a_file_that_was_removed_is_noticed(where):
-    shared = Shared(where)
+def test_a_file_that_was_removed_is_noticed(where, shared):
     assert shared.there()
     shutil.rmtree(where)
     assert not shared.there()
@@ -111,8 +113,7 @@ def test_a_file_that_was_removed_is_noticed(where):
     other.close()
 
 
-def test_descriptors_that_were_closed_under_it_are_not_touched(where, tmp_path):
-    shared = Shared(where)
+def test_descriptors_that_were_closed_under_it_are_not_touched(shared, tmp_path):
     with (tmp_path / "another").open("wb") as another:
         number = shared._descriptor
         os.dup2(another.fileno(), number)
@@ -125,21 +126,17 @@ def test_descriptors_that_were_closed_under_it_are_not_touched(where, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"x" * SIZE, b"short", bytes(SIZE)])
-def test_a_file_that_is_not_penstocks_is_refused(where, content):
-    shared = Shared(where)
+def test_a_file_that_is_not_penstocks_is_refused(where, shared, content):
     (where / FILE).write_bytes(content)
     with shared.locked(), pytest.raises(ConfigError, match="remove it"):
         shared.read()
-    shared.close()
 
 
 @pytest.mark.parametrize("size", [0, 1, 20, 64, 4096, SIZE - 1])
-def test_a_file_that_is_truncated_meanwhile_is_begun_again(where, size):
-    shared = Shared(where)
+def test_a_file_that_is_truncated_meanwhile_is_begun_again(where, shared, size):
     with shared.locked():
         shared.write(ProcessRow(seen_at=1.0), shared.living(shared.read(), 1.0))
         os.truncate(where / FILE, size)
         assert shared.read().rows == {}
     assert (where / FILE).stat().st_size == SIZE
     assert member_at(MEMBERS - 1) < SIZE
-    shared.close()

@@ -4,7 +4,6 @@ import threading
 from contextlib import contextmanager
 from functools import partial
 
-import numpy as np
 import pytest
 
 from penstock.engine.fetch.fetcher import Fetcher
@@ -17,20 +16,8 @@ from penstock.options import ReadOptions
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
 from tests.children import python
-from tests.engine.fetch.store import QUICK, Gate, fetcher, serving
+from tests.engine.fetch.store import DATA, QUICK, Gate, fetcher, serving
 from tests.servers.hostile import listing
-
-SIZE = 50_000
-
-
-DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
-
-
-def _error(work):
-    try:
-        work()
-    except Exception as error:  # noqa: BLE001  handed to the thread that asked
-        return error
 
 
 class TestOperations:
@@ -86,9 +73,9 @@ class TestOperations:
                 lambda: read_many(tripping, [Span("key")]),
                 lambda: tripping.run(lambda: tripping.driver.get("key", "")),
             ):
-                error = _error(work)
-                assert type(error).__name__ == "Bug"
-                assert isinstance(error.__cause__, ZeroDivisionError)
+                with pytest.raises(Bug) as caught:
+                    work()
+                assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("work", ["head", "read"])

@@ -6,42 +6,29 @@ import threading
 from dataclasses import replace
 from time import monotonic
 
-import numpy as np
 import pytest
 
-from penstock import events
 from penstock.engine import waiting
 from penstock.engine.contracts.driver import MOVED
 from penstock.engine.operations import policy
 from penstock.engine.read.reader import read_many
 from penstock.errors import Forbidden, Throttled, Unreachable
+from penstock.events import RangeRead, Retried
 from penstock.options import RetryOptions
 from penstock.testing.servers import reply
 from penstock.values import Span
-from tests.engine.fetch.store import QUICK, fetcher, serving
-
-SIZE = 50_000
-
-
-DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+from tests.engine.fetch.store import DATA, QUICK, SIZE, SLOW_DOWN, fetcher, first, hearing, serving
 
 
 class TestRetries:
     def test_transient_failures_are_retried_and_emit_retried_events(self):
-        def fault(received, _answer, send):
-            if received.number < 4:
-                send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
-            return received.number < 4
-
-        heard = []
-        stop = events.subscribe(heard.append)
         # A name of its own: an engine that another test left behind may still tell of its retries.
-        with serving({"throttled": DATA}, fault) as (server, engine):
-            assert read_many(engine, [Span("throttled", 0, SIZE, whole=True)]) == [DATA]
-            stop()
-            assert len(server.received) == 4
         url = "s3://bucket/throttled"
-        seen = [each for each in heard if isinstance(each, events.Retried | events.RangeRead) and each.url == url]
+        serve = serving({"throttled": DATA}, first(3, SLOW_DOWN))
+        with hearing(Retried, RangeRead) as heard, serve as (server, engine):
+            assert read_many(engine, [Span("throttled", 0, SIZE, whole=True)]) == [DATA]
+            assert len(server.received) == 4
+            seen = [each for each in heard if each.url == url]
         assert [type(each).__name__ for each in seen] == ["Retried"] * 3 + ["RangeRead"]
         assert (seen[-1].attempts, seen[-1].size_bytes, seen[-1].url) == (4, SIZE, url)
         assert all(isinstance(each.error, Throttled) for each in seen[:3])
@@ -66,13 +53,8 @@ class TestRetries:
 
     def test_many_that_fail_together_are_patient_together(self):
         """Once the purse they share is empty, they are tried again less often, and none of them gives up."""
-
-        def fault(received, _answer, send):
-            if received.number <= 60:
-                send(reply(503))
-            return received.number <= 60
-
-        with serving({"key": DATA}, fault, retry=RetryOptions(base_s=1e-6, cap_s=0.1, tokens=7)) as (server, engine):
+        retry = RetryOptions(base_s=1e-6, cap_s=0.1, tokens=7)
+        with serving({"key": DATA}, first(60, reply(503)), retry=retry) as (server, engine):
             assert read_many(engine, [Span("key", 0, 10)] * 20) == [DATA[:10]] * 20
             assert len(server.received) == 60 + 20
 
@@ -88,7 +70,7 @@ class TestWarnings:
     @pytest.mark.parametrize(
         ("answer", "said"),
         [
-            (lambda send: send(reply(503, b"<Error><Code>SlowDown</Code></Error>")), "Throttled: .*SlowDown"),
+            (lambda send: send(SLOW_DOWN), "Throttled: .*SlowDown"),
             (lambda send: send(b"HTTP/1.1 200 ."), "Unreachable: "),
             (lambda _send: threading.Event().wait(3), "TimedOut: "),
         ],
@@ -101,11 +83,8 @@ class TestWarnings:
                 return True
             return False
 
-        until = monotonic() + 0.6
-        with serving({"key": DATA}, fault, stall_timeout_s=1, retry=replace(QUICK, cap_s=0.1, patience_s=99)) as (
-            _,
-            engine,
-        ):
+        until, retry = monotonic() + 0.6, replace(QUICK, cap_s=0.1, patience_s=99)
+        with serving({"key": DATA}, fault, stall_timeout_s=1, retry=retry) as (_, engine):
             engine._policy.succeeded()
             with caplog.at_level("WARNING", "penstock"):
                 assert engine.run(lambda: engine.driver.get("key", "")) == DATA
@@ -120,12 +99,8 @@ class TestWarnings:
         monkeypatch.setattr(policy, "_FIRST_S", 99)
         monkeypatch.setattr(policy, "_MANY", 3)
 
-        def fault(received, _answer, send):
-            if received.number <= 4:
-                send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
-            return received.number <= 4
-
-        with serving({"key": DATA}, fault, retry=replace(QUICK, base_s=0.2, cap_s=0.2)) as (_, engine):
+        retry = replace(QUICK, base_s=0.2, cap_s=0.2)
+        with serving({"key": DATA}, first(4, SLOW_DOWN), retry=retry) as (_, engine):
             with caplog.at_level("WARNING", "penstock"):
                 for _ in range(2):
                     assert engine.run(lambda: engine.driver.get("key", "")) == DATA

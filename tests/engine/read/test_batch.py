@@ -1,6 +1,7 @@
 """Reads that are sent together come in order, the first error in order is raised, and nobody writes afterwards."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,19 +13,7 @@ from penstock.options import ReadOptions
 from penstock.testing.servers import reply
 from penstock.values import Span
 from tests.children import python
-from tests.engine.fetch.store import Gate, serving
-
-SIZE = 50_000
-
-
-DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
-
-
-def _error(work):
-    try:
-        work()
-    except Exception as error:  # noqa: BLE001  handed to the thread that asked
-        return error
+from tests.engine.fetch.store import DATA, SIZE, Gate, serving
 
 
 class TestMany:
@@ -81,19 +70,13 @@ class TestInto:
                 return True
             return False
 
-        with serving({"key": DATA}, fault, read=ReadOptions(split_bytes=25_000)) as (_, engine):
-            buffer, told = bytearray(SIZE), []
-            reading = threading.Thread(
-                target=lambda: told.append(
-                    _error(lambda: read_into(engine, Span("key", 0, SIZE, "e1"), Buffer.borrow(buffer)))
-                )
-            )
-            reading.start()
+        split = ReadOptions(split_bytes=25_000)
+        with serving({"key": DATA}, fault, read=split) as (_, engine), ThreadPoolExecutor(1) as reader:
+            reading = reader.submit(read_into, engine, Span("key", 0, SIZE, "e1"), Buffer.borrow(bytearray(SIZE)))
             gate.wait_for(1)
-            assert reading.is_alive(), "a part is still on its way into the buffer"
+            assert not reading.done(), "a part is still on its way into the buffer"
             gate.opened.set()
-            reading.join(60)
-            assert type(told[0]) is Forbidden
+            assert type(reading.exception(60)) is Forbidden
 
     def test_ctrl_c_leaves_no_writer(self):
         script = """

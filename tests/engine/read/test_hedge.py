@@ -35,48 +35,46 @@ class TestAllowance:
         assert not allowance.spend()
 
 
-class TestLateness:
-    def test_without_a_first_byte_it_is_twice_the_95th_percentile(self):
-        assert lateness(under_way(0.19), USUAL) < 1 <= lateness(under_way(0.2), USUAL)
-
-    def test_near_stores_have_fifty_milliseconds(self):
-        near = Usual(first_byte_s=0.001)
-        assert lateness(under_way(0.049), near) < 1 <= lateness(under_way(0.05), near)
-
-    def test_a_handshake_has_a_second(self):
-        assert lateness(under_way(0.9, connecting=True), USUAL) < 1 <= lateness(under_way(1.0, connecting=True), USUAL)
-        far = Usual(first_byte_s=2.0)
-        assert lateness(under_way(3.9, connecting=True), far) < 1
-
-    def test_a_body_is_late_below_a_tenth_of_the_median_rate(self):
-        size = 10_000_000  # a second at the median rate
-        fine, slow = under_way(9, received=size, body_s=9.0), under_way(10.5, received=size, body_s=10.3)
-        assert lateness(fine, USUAL) < 1 <= lateness(slow, USUAL)
-
-    def test_a_body_that_stands_still_is_late_soon(self):
-        assert lateness(under_way(1, received=100_000, body_s=0.4), USUAL) >= 1
-
-    def test_while_no_rate_is_known_a_body_has_a_modest_one(self):
-        unknown = Usual(first_byte_s=0.01)
-        assert lateness(under_way(1, received=64 << 10, body_s=0.9), unknown) < 1
-        assert lateness(under_way(3, received=64 << 10, body_s=1.2), unknown) >= 1
+MB, KIB = 1_000_000, 1 << 10
+# By the rule: the usual times of the store, what is fine, and what is late.
+LATENESS = {
+    "without a first byte, twice the 95th percentile": (USUAL, under_way(0.19), under_way(0.2)),
+    "50 ms at near stores": (Usual(first_byte_s=0.001), under_way(0.049), under_way(0.05)),
+    "a second for a handshake": (USUAL, under_way(0.9, connecting=True), under_way(1.0, connecting=True)),
+    "and more where the store is far": (Usual(first_byte_s=2.0), under_way(3.9, connecting=True), None),
+    "a tenth of the median rate, at which this body takes a second": (
+        USUAL,
+        under_way(9, received=10 * MB, body_s=9.0),
+        under_way(10.5, received=10 * MB, body_s=10.3),
+    ),
+    "soon where a body stands still": (USUAL, None, under_way(1, received=MB // 10, body_s=0.4)),
+    "a modest rate while none is known": (
+        Usual(first_byte_s=0.01),
+        under_way(1, received=64 * KIB, body_s=0.9),
+        under_way(3, received=64 * KIB, body_s=1.2),
+    ),
+}
 
 
-class TestChoice:
-    def test_the_latest_come_first_where_many_others_have_ended(self):
-        assert choose([0.4, 1.2, 3.0, 0.3], [100] * 4, tried=True) == [2, 1]
+@pytest.mark.parametrize("rule", LATENESS)
+def test_lateness_by_the_rule(rule):
+    usual, fine, late = LATENESS[rule]
+    assert fine is None or lateness(fine, usual) < 1
+    assert late is None or lateness(late, usual) >= 1
 
-    def test_nothing_is_late(self):
-        assert choose([0.6, 0.9], [100] * 2, tried=False) == []
 
-    def test_the_rest_of_a_batch_is_asked_for_again_though_nothing_ends_any_more(self):
-        assert choose([1.2, 1.1, 1.0], [253] * 3, tried=True) == [0, 1, 2]
-
-    def test_no_hedge_is_chosen_if_waiting_requests_equal_ended_requests(self):
-        assert choose([1.2] * 64, [*range(64)], tried=False) == []
-        assert choose([1.2, *[0.6] * 63], [64] * 64, tried=False) == []
-
-    def test_of_few_one_is_tried(self):
-        assert choose([1.2, 0.3], [3, 3], tried=False) == [0]
-        assert choose([1.2, 1.3, 0.6], [3, 3, 0], tried=False) == [1]
-        assert choose([1.2, 1.3, 0.6], [3, 3, 0], tried=True) == []
+@pytest.mark.parametrize(
+    ("late", "ended", "tried", "chosen"),
+    [
+        ([0.4, 1.2, 3.0, 0.3], [100] * 4, True, [2, 1]),  # the latest come first where many others have ended
+        ([0.6, 0.9], [100] * 2, False, []),
+        ([1.2, 1.1, 1.0], [253] * 3, True, [0, 1, 2]),  # the rest of a batch, though nothing ends any more
+        ([1.2] * 64, [*range(64)], False, []),  # as many wait as have ended
+        ([1.2, *[0.6] * 63], [64] * 64, False, []),
+        ([1.2, 0.3], [3, 3], False, [0]),  # of few, one is tried
+        ([1.2, 1.3, 0.6], [3, 3, 0], False, [1]),
+        ([1.2, 1.3, 0.6], [3, 3, 0], True, []),
+    ],
+)
+def test_reads_are_chosen_by_their_lateness_and_by_how_many_others_have_ended(late, ended, tried, chosen):
+    assert choose(late, ended, tried=tried) == chosen

@@ -4,8 +4,8 @@ import threading
 from contextlib import contextmanager
 from math import inf
 from time import monotonic
+from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from penstock.engine.buffer import Buffer
@@ -13,27 +13,22 @@ from penstock.engine.read import hedging
 from penstock.engine.read.hedging import Usual
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
-from penstock.events import Hedged, RangeRead, RequestEnded, RequestStarted, subscribe
+from penstock.events import Hedged, RangeRead, RequestEnded, RequestStarted
 from penstock.options import ReadOptions, RetryOptions
 from penstock.testing.servers import reply
 from penstock.values import Span
-from tests.engine.fetch.store import ETAG, serving
+from tests.engine.fetch.store import DATA, ETAG, SIZE, SLOW_DOWN, hearing, serving
+from tests.threads import until
 
-SIZE = 50_000
-DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
 WAIT_S = 60
 SMALL = Span("small", 0, 100, "e1", whole=True)
 WHOLE = Span("key", 0, SIZE, "e1", whole=True)
 
 
 class Held:
-    """A fault that keeps requests for ``key`` waiting: the first of them, or those whose numbers are given.
+    """A fault that has requests for ``key`` wait for ``go``: the first, or those of these numbers; ``came`` counts all.
 
-    Attributes:
-        begun: What of an answer is sent before the wait.
-        came: Released for each request for ``key``.
-        go: Set to let them go on; what is sent then is the answer.
-
+    Before the wait ``begun`` is sent, and then the rest of the answer.
     """
 
     def __init__(self, numbers=(1,), begun=b""):
@@ -43,6 +38,11 @@ class Held:
         self.left = threading.Semaphore(0)
         self.connections = []
         self._lock = threading.Lock()
+
+    def wait_for(self, count):
+        """Return once so many more requests came."""
+        for _ in range(count):
+            assert self.came.acquire(timeout=WAIT_S)
 
     def __call__(self, received, answer, send):
         if "key" not in received.path:
@@ -185,15 +185,16 @@ class TestLosses:
         first, second = Held(), Held(numbers=(2,))
 
         def fault(received, answer, send):
-            second.numbers = (2,)
-            return (
-                second(received, answer, send) if second.connections else _noted(second, first, received, answer, send)
-            )
+            if second.connections:
+                return second(received, answer, send)
+            if "key" in received.path:
+                second.connections.append(received.connection)
+                second.came.release()
+            return first(received, answer, send)
 
         with well(fault) as (_, engine):
             (read,) = start_reads(engine, [WHOLE], inbox := Inbox())
-            assert second.came.acquire(timeout=WAIT_S)
-            assert second.came.acquire(timeout=WAIT_S), "the second request"
+            second.wait_for(2)
             first.go.set()
             inbox.wait(read)
             assert read.take() == DATA
@@ -215,20 +216,10 @@ class TestLosses:
     )
     def test_a_second_request_that_fails_harms_nothing(self, answer):
         held = Held()
-
-        def fault(received, right, send):
-            if held.connections and "key" in received.path:
-                held.connections.append(received.connection)
-                send(answer)
-                held.came.release()
-                return True
-            return held(received, right, send)
-
-        with well(fault) as (_, engine):
+        with well(_then(held, answer)) as (_, engine):
             looks = _looks(engine)
             (read,) = start_reads(engine, [WHOLE], inbox := Inbox())
-            for _ in range(2):
-                assert held.came.acquire(timeout=WAIT_S)
+            held.wait_for(2)
             _settled(engine)
             while looks.acquire(blocking=False):
                 pass
@@ -245,8 +236,7 @@ class TestLosses:
             memory = bytearray(SIZE)
             reads = engine.prepare_reads([(WHOLE, Buffer.borrow(memory))], Inbox())
             engine.send_reads(reads)
-            for _ in range(2):
-                assert held.came.acquire(timeout=WAIT_S)
+            held.wait_for(2)
             (hedge,) = engine._policy.hedges.open.values()
             assert not hedge.complete
             engine.stop_reads(reads)
@@ -255,17 +245,13 @@ class TestLosses:
                 assert held.left.acquire(timeout=WAIT_S)
             assert memory == bytes(SIZE)
             assert not engine._policy.hedges.open
-            until = monotonic() + WAIT_S
-            while not hedge.complete:  # where it waited for its turn, others no longer wait behind it
-                assert monotonic() < until
-                threading.Event().wait(0.005)
+            until(lambda: hedge.complete)  # where it waited for its turn, others no longer wait behind it
 
     def test_closing_ends_both(self):
         held = Held(numbers=(1, 2))
         with well(held) as (_, engine):
             (read,) = start_reads(engine, [WHOLE], inbox := Inbox())
-            for _ in range(2):
-                assert held.came.acquire(timeout=WAIT_S)
+            held.wait_for(2)
             engine.close()
             inbox.wait(read)
             assert type(read.error).__name__ == "Cancelled"
@@ -293,14 +279,8 @@ class TestRestraint:
     def test_no_second_request_while_the_store_throttles(self):
         held = Held()
         with well(held) as (_, engine):
-            policy, asked = engine._policy, threading.Semaphore(0)
-            policy.throttled()
-            watch = engine._transport.handles.watch
-            late_s = watch.late_s
-            watch_late = lambda now: (asked.release(), late_s(now))[1]  # noqa: E731
-            engine._transport.handles.watch = type(
-                "Watch", (), {"late_s": staticmethod(watch_late), "look": watch.look}
-            )
+            engine._policy.throttled()
+            asked = _looks(engine, "late_s")
             (read,) = start_reads(engine, [WHOLE], inbox := Inbox())
             for _ in range(5):
                 assert asked.acquire(timeout=WAIT_S)
@@ -311,18 +291,9 @@ class TestRestraint:
 
     def test_a_second_request_that_is_throttled_is_the_last_for_now(self):
         held = Held()
-
-        def fault(received, right, send):
-            if held.connections and "key" in received.path:
-                send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
-                held.came.release()
-                return True
-            return held(received, right, send)
-
-        with well(fault) as (_, engine):
+        with well(_then(held, SLOW_DOWN)) as (_, engine):
             (read,) = start_reads(engine, [WHOLE], inbox := Inbox())
-            for _ in range(2):
-                assert held.came.acquire(timeout=WAIT_S)
+            held.wait_for(2)
             _settled(engine)
             held.go.set()
             inbox.wait(read)
@@ -381,14 +352,8 @@ class TestRestraint:
 
 
 def test_events_tell_of_both_requests_and_of_the_race():
-    events = []
-    held = Held()
-    with well(held) as (_, engine):
-        stop = subscribe(events.append)
-        try:
-            read_many(engine, [WHOLE])
-        finally:
-            stop()
+    with well(Held()) as (_, engine), hearing() as events:
+        read_many(engine, [WHOLE])
         (hedged,) = [each for each in events if isinstance(each, Hedged)]
         assert hedged.won
         assert hedged.waited_s > 0
@@ -399,33 +364,29 @@ def test_events_tell_of_both_requests_and_of_the_race():
         assert sum(isinstance(each, RangeRead) for each in events) == 1, "it is one read"
 
 
-def _noted(second, first, received, answer, send):
-    if "key" in received.path:
-        second.connections.append(received.connection)
-        second.came.release()
-    return first(received, answer, send)
+def _then(held, answer):
+    """Return a fault that holds the first request, and answers the others so."""
+
+    def fault(received, right, send):
+        if not held.connections or "key" not in received.path:
+            return held(received, right, send)
+        held.connections.append(received.connection)
+        send(answer)
+        held.came.release()
+        return True
+
+    return fault
 
 
 def _settled(engine):
     """Return once the second request has ended: it is counted then."""
-    until = monotonic() + WAIT_S
-    while not counted(engine)[0]:
-        assert monotonic() < until
-        threading.Event().wait(0.005)
+    until(lambda: counted(engine)[0])
 
 
-def _looks(engine):
+def _looks(engine, name="look"):
     """Return a semaphore that is released for each look at calls that are late."""
     watch, looks = engine._transport.handles.watch, threading.Semaphore(0)
-    look = watch.look
-
-    class Counted:
-        late_s = staticmethod(watch.late_s)
-
-        @staticmethod
-        def look(traffic):
-            looks.release()
-            return look(traffic)
-
-    engine._transport.handles.watch = Counted
+    real = getattr(watch, name)
+    ways = {"late_s": watch.late_s, "look": watch.look, name: lambda given: (looks.release(), real(given))[1]}
+    engine._transport.handles.watch = SimpleNamespace(**ways)
     return looks

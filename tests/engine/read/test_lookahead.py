@@ -2,6 +2,7 @@
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -15,8 +16,9 @@ from penstock.errors import NotFound, Unusable
 from penstock.options import ReadOptions
 from penstock.values import PAUSE, Span
 from tests.amounts import examples
-from tests.children import forked
+from tests.children import in_child
 from tests.engine.fetch.store import Gate, serving
+from tests.threads import until
 
 SIZE = 1_000
 DATA = {f"k{number:03}": bytes([number % 251]) * SIZE for number in range(100)}
@@ -111,11 +113,10 @@ def test_the_window_is_filled_at_once():
     gate = Gate()
     with serving(DATA, gate) as (_, engine):
         ahead = Lookahead(engine, _spans(), Budget(1 << 20, 16))
-        consumer = threading.Thread(target=next, args=(ahead,))
-        consumer.start()
-        gate.wait_for(16)
-        gate.opened.set()
-        consumer.join(60)
+        with ThreadPoolExecutor(1) as consumer:
+            consumer.submit(next, ahead)
+            gate.wait_for(16)
+            gate.opened.set()
         ahead.close()
 
 
@@ -206,8 +207,7 @@ def test_trap_01_one_that_was_begun_before_a_fork_refuses_after_it():
             with pytest.raises(Unusable, match="fork"):
                 next(ahead)
 
-        with forked(child) as status:
-            assert status() == 0
+        in_child(child)
         assert list(ahead) == list(DATA.values())[1:]
 
 
@@ -224,13 +224,11 @@ def test_has_ready_counts_the_next_reads_that_are_complete():
         assert not ahead.has_ready(1), "nothing was sent"
         ahead.begin()
         ahead.advance()
-        while not ahead.has_ready(1):
-            threading.Event().wait(0.001)
+        until(lambda: ahead.has_ready(1))
         assert not ahead.has_ready(2)
         held.set()
         ahead.advance()
-        while not ahead.has_ready(2):
-            threading.Event().wait(0.001)
+        until(lambda: ahead.has_ready(2))
         assert not ahead.has_ready(3), "only two are left"
         ahead.close()
         assert not ahead.has_ready(1)

@@ -4,7 +4,6 @@ import gc
 import random
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,27 +15,12 @@ from penstock.errors import Changed, Truncated, Unreachable
 from penstock.options import ReadOptions, RetryOptions
 from penstock.values import Span
 from tests.amounts import examples
-from tests.engine.fetch.store import Gate, ranges, serving
-
-SIZE = 50_000
-
-
-DATA = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+from tests.engine.fetch.store import DATA, SIZE, Gate, body_at, first, ranges, serving
 
 
 def _cut(rng, most):
     """A fault that sends a random piece of the first ``most`` answers and hangs up."""
-    left = [most]
-
-    def fault(received, answer, send):
-        if received.method != "GET" or left[0] <= 0:
-            return False
-        left[0] -= 1
-        head = answer.index(b"\r\n\r\n") + 4
-        send(answer[: rng.randrange(head, len(answer))])
-        return True
-
-    return fault
+    return first(most, lambda answer: answer[: rng.randrange(body_at(answer), len(answer))])
 
 
 class TestResume:
@@ -55,11 +39,7 @@ class TestResume:
         assert starts == [] or starts[-1] > 0 or size < 300
 
     def test_the_next_range_begins_exactly_there(self):
-        def fault(received, answer, send):
-            if received.number == 1:
-                send(answer[: answer.index(b"\r\n\r\n") + 4 + 12_345])
-            return received.number == 1
-
+        fault = first(1, lambda answer: answer[: body_at(answer) + 12_345])
         with serving({"key": DATA}, fault) as (server, engine):
             assert read_many(engine, [Span("key", 1_000, SIZE, "e1")]) == [DATA[1_000:]]
             assert ranges(server) == [(1_000, SIZE), (13_345, SIZE)]
@@ -74,13 +54,11 @@ class TestResume:
         with serving({"key": DATA}) as (server, engine):
             script = server._answer
 
-            def fault(received, answer, send):
-                if received.number == 1:
-                    script.data["key"], script.etags["key"] = DATA[::-1], '"e2"'
-                    send(answer[:20_000])
-                return received.number == 1
+            def changed(answer):
+                script.data["key"], script.etags["key"] = DATA[::-1], '"e2"'
+                return answer[:20_000]
 
-            script.fault = fault
+            script.fault = first(1, changed)
             with pytest.raises(Changed):
                 read_many(engine, [Span("key", 0, SIZE, "e1")])
 
@@ -92,10 +70,8 @@ class TestResume:
             assert len(server.received) == 3
 
     def test_bodies_that_always_break_give_up(self):
-        with serving({"key": DATA}, _cut(random.Random(0), 10**9), retry=RetryOptions(base_s=0.001, attempts=4)) as (
-            server,
-            engine,
-        ):
+        retry = RetryOptions(base_s=0.001, attempts=4)
+        with serving({"key": DATA}, _cut(random.Random(0), 1000), retry=retry) as (server, engine):
             with pytest.raises(Unreachable) as caught:
                 read_many(engine, [Span("key", 0, SIZE)])
             assert (caught.value.attempts, len(server.received)) == (4, 4)
@@ -132,13 +108,8 @@ def test_target_buffer_is_referenced_only_by_caller_after_the_read():
     ids=["range", "range of a version", "whole", "of unknown size", "suffix"],
 )
 def test_a_connection_that_ends_within_the_headers_costs_an_attempt(span):
-    def fault(_received, answer, send):
-        if cuts:
-            send(answer[: answer.index(b"\r\n") + cuts.pop()])
-            return True
-        return False
-
     cuts = [7, 2]  # a piece of the next header, and the line of the status alone
+    fault = first(2, lambda answer: answer[: answer.index(b"\r\n") + cuts.pop()])
     with serving({"key": b"0123456789"}, fault) as (server, engine):
         (data,) = read_many(engine, [span])
     assert data == b"0123456789"[span.start if span.start >= 0 else -3 : span.stop]

@@ -6,16 +6,17 @@ from dataclasses import replace
 import pytest
 
 from penstock.engine.budget import Budget
+from penstock.engine.buffer import Buffer
 from penstock.engine.read.lookahead import Lookahead
 from penstock.engine.read.openread import resolve_suffix
 from penstock.engine.read.reader import read_into, read_many, start_reads
 from penstock.engine.waiting import Inbox
 from penstock.errors import Cancelled, Changed, Damaged, NotFound, PenstockError, Unusable
-from penstock.events import RangeRead, RequestEnded, subscribe
+from penstock.events import RangeRead, RequestEnded
 from penstock.options import ReadOptions
 from penstock.testing.servers import reply
 from penstock.values import ObjectMeta, Span
-from tests.engine.fetch.store import ETAG, Gate, ranges, serving, serving_whole
+from tests.engine.fetch.store import ETAG, SLOW_DOWN, Gate, body_at, first, hearing, ranges, serving, serving_whole
 
 DATA = os.urandom(300_000)
 
@@ -111,32 +112,16 @@ def test_suffix_above_split_size_is_looked_up_and_read_in_parts():
 
 
 def test_a_body_that_breaks_off_is_continued_where_it_ended():
-    broken = []
-
-    def fault(received, answer, send):
-        if received.range != (-200_000, 0):
-            return False
-        head = answer.index(b"\r\n\r\n") + 4
-        broken.append(send(answer[: head + 50_000]))
-        return True
-
-    with serving({"key": DATA}, fault) as (server, engine):
+    with serving({"key": DATA}, first(1, lambda answer: answer[: body_at(answer) + 50_000])) as (server, engine):
         assert read_many(engine, [Span("key", -200_000)]) == [DATA[-200_000:]]
-        assert len(broken) == 1
-        (_, (first, stop)) = ranges(server)
-        assert (100_000 < first <= 150_000, stop) == (True, 300_000)
+        (begun, (start, stop)) = ranges(server)
+        assert begun == (-200_000, 0)
+        assert (100_000 < start <= 150_000, stop) == (True, 300_000)
         assert server.received[-1].headers["if-match"] == ETAG
 
 
 def test_without_a_version_a_body_that_breaks_off_is_asked_for_anew():
-    seen = []
-
-    def fault(_received, answer, send):
-        seen.append(1)
-        head = answer.index(b"\r\n\r\n") + 4
-        send(answer[: head + 50_000] if len(seen) < 3 else answer)
-        return len(seen) < 4
-
+    fault = first(2, lambda answer: answer[: body_at(answer) + 50_000])
     with serving({"key": DATA}, fault, etags={"key": None}) as (server, engine):
         assert read_many(engine, [Span("key", -200_000)]) == [DATA[-200_000:]]
         assert ranges(server) == [(-200_000, 0)] * 3
@@ -145,7 +130,7 @@ def test_without_a_version_a_body_that_breaks_off_is_asked_for_anew():
 def test_an_object_that_changes_before_the_rest_is_read_is_changed_and_never_mixed():
     def fault(received, answer, send):
         if received.range == (-200_000, 0):
-            send(answer[: answer.index(b"\r\n\r\n") + 50_000])
+            send(answer[: body_at(answer) + 50_000])
         else:
             send(reply(412, b"<Error><Code>PreconditionFailed</Code></Error>"))
         return True
@@ -156,10 +141,7 @@ def test_an_object_that_changes_before_the_rest_is_read_is_changed_and_never_mix
 
 @pytest.mark.parametrize("named", ["bytes 0-9/300000", "bytes 299989-299998/300000", "bytes 299990-299999/*", "", "x"])
 def test_another_range_than_the_end_is_damaged(named):
-    def fault(_received, _answer, send):
-        send(reply(206, DATA[:10], etag=ETAG, content_range=named))
-        return True
-
+    fault = first(99, reply(206, DATA[:10], etag=ETAG, content_range=named))
     with serving({"key": DATA}, fault) as (_, engine), pytest.raises(Damaged, match="the last 10 bytes"):
         read_many(engine, [Span("key", -10)])
 
@@ -172,24 +154,11 @@ def test_errors_are_those_of_any_read():
             assert caught.value.url.endswith(span.key)
         assert len(server.received) == 2
         with pytest.raises(Unusable, match="buffer of 5"):
-            read_into(engine, Span("key", -5), _borrowed(5))
-
-
-def _borrowed(size):
-    from penstock.engine.buffer import Buffer
-
-    return Buffer.borrow(bytearray(size))
+            read_into(engine, Span("key", -5), Buffer.borrow(bytearray(5)))
 
 
 def test_a_store_that_fails_is_tried_again():
-    seen = []
-
-    def fault(_received, _answer, send):
-        seen.append(1)
-        send(reply(503, b"<Error><Code>SlowDown</Code></Error>"))
-        return len(seen) < 3
-
-    with serving({"key": DATA}, lambda *of: len(seen) < 2 and fault(*of)) as (server, engine):
+    with serving({"key": DATA}, first(2, SLOW_DOWN)) as (server, engine):
         (read,) = start_reads(engine, [Span("key", -5)], inbox := Inbox())
         inbox.wait(read)
         assert (read.take(), read.attempts, read.retries, read.size_bytes) == (DATA[-5:], 3, 2, 5)
@@ -222,27 +191,19 @@ def test_a_lookahead_counts_ends_by_their_size_and_learns_nothing_of_objects_by_
 
 
 def test_events_name_the_bytes_that_were_read():
-    heard = []
-    with serving({"key": DATA, "empty": b""}) as (_, engine):
-        stop = subscribe(heard.append)
-        try:
-            read_many(engine, [Span("key", -100)])
-            read_many(engine, [Span("empty", -100)])
-        finally:
-            stop()
-    told = [(each.start, each.size_bytes) for each in heard if isinstance(each, RangeRead)]
-    assert told == [(299_900, 100), (0, 0)]
-    assert [each.attempt for each in heard if isinstance(each, RequestEnded)] == [1, 1, 2]
+    with serving({"key": DATA, "empty": b""}) as (_, engine), hearing(RangeRead, RequestEnded) as heard:
+        read_many(engine, [Span("key", -100)])
+        read_many(engine, [Span("empty", -100)])
+    read, ended = ([each for each in heard if isinstance(each, kind)] for kind in (RangeRead, RequestEnded))
+    assert [(each.start, each.size_bytes) for each in read] == [(299_900, 100), (0, 0)]
+    assert [each.attempt for each in ended] == [1, 1, 2]
 
 
 def test_an_end_as_a_span_of_a_version():
     meta = ObjectMeta("key", 10, "e1")
     assert resolve_suffix(Span("key", -3), meta, "") == Span("key", 7, 10, "e1")
-    assert (
-        resolve_suffix(Span("key", -10), meta, "")
-        == resolve_suffix(Span("key", -99), meta, "")
-        == Span("key", 0, 10, "e1", whole=True)
-    )
+    for start in (-10, -99):
+        assert resolve_suffix(Span("key", start), meta, "") == Span("key", 0, 10, "e1", whole=True)
     assert resolve_suffix(Span("key", -3, etag="e1"), replace(meta, etag=""), "") == Span("key", 7, 10, "e1")
     with pytest.raises(PenstockError, match="has changed since"):
         resolve_suffix(Span("key", -3, etag="e0"), meta, "u")

@@ -16,7 +16,7 @@ from penstock.options import ReadOptions
 from penstock.source import open_source
 from penstock.testing.servers import reply
 from penstock.values import Span
-from tests.engine.fetch.store import ETAG, serving, serving_whole
+from tests.engine.fetch.store import ETAG, first, serving, serving_whole
 from tests.engine.read.test_hedging import Held, counted, well
 
 DATA = os.urandom(300_000)
@@ -57,16 +57,11 @@ def test_each_read_names_the_version_of_the_answer(span, kind, etag, version):
         assert read.version == version
 
 
-def test_an_open_read_of_more_than_its_buffer_names_the_version():
-    with serving({"key": DATA}) as (_, engine):
+@pytest.mark.parametrize(("etag", "version"), [(ETAG, "e1"), (None, "")])
+def test_an_open_read_of_more_than_its_buffer_names_the_version(etag, version):
+    with serving({"key": DATA}, etags={"key": etag}) as (_, engine):
         for _ in range(2):
-            assert _read(engine, Span("key", most=1000)).version == "e1"
-
-
-def test_an_open_read_of_more_than_its_buffer_without_a_version_names_none():
-    with serving({"key": DATA}, etags={"key": None}) as (_, engine):
-        for _ in range(2):
-            assert _read(engine, Span("key", most=1000)).version == ""
+            assert _read(engine, Span("key", most=1000)).version == version
 
 
 @pytest.mark.parametrize(("etag", "version"), [(ETAG, "e1"), (None, "")])
@@ -80,16 +75,9 @@ def test_a_read_in_parts_names_the_version(etag, version):
 
 
 def test_an_end_that_breaks_off_and_goes_on_names_the_version():
-    def fault(received, answer, send):
-        if len(seen) or received.range is None:
-            return False
-        seen.append(send(answer[: len(answer) // 2]))
-        return True
-
-    seen = []
-    with serving({"key": DATA}, fault) as (_, engine):
+    with serving({"key": DATA}, first(1, lambda answer: answer[: len(answer) // 2])) as (server, engine):
         assert _read(engine, Span("key", -100_000)).version == "e1"
-        assert seen
+        assert len(server.received) == 2
 
 
 def test_spans_of_a_server_that_ignores_range_name_the_version():

@@ -43,6 +43,21 @@ class Once:
         return self.responses[-1]
 
 
+class Breaking(Once):
+    """A call that raises when it is told of its first response."""
+
+    def done(self, response):
+        if not self.responses:
+            self.responses.append(response)
+            raise ZeroDivisionError("oops")
+        return super().done(response)
+
+
+def answering(answer):
+    """Return a script that says this, whatever is asked."""
+    return lambda _received, send: send(answer) or True
+
+
 def get(url, target=None, **more):
     return Once(Request("GET", url, target=target, **more))
 
@@ -52,9 +67,7 @@ def carry(session, *calls):
     return [call.wait() for call in calls]
 
 
-def hello(_received, send):
-    send(reply(200, b"hello"))
-    return True
+hello = answering(reply(200, b"hello"))
 
 
 class Gate:

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
@@ -14,17 +13,11 @@ from penstock.errors import Cancelled
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted, reply
 from tests.engine.transport.calls import WAIT_S, Gate, Once, carry, get, hello
+from tests.threads import until
 
 
 class Watching:
-    """A watch that keeps what it is shown, and asks for ``extra`` once.
-
-    Attributes:
-        late: What ``late_s`` returns.
-        looks: Released for each look.
-        seen: The traffic of each.
-
-    """
+    """A watch that keeps the traffic that it is shown, releases ``looks`` for each, and asks for ``extra`` once."""
 
     def __init__(self, extra=None, late=0.02):
         self.extra, self.late = extra, late
@@ -128,8 +121,7 @@ def test_extra_request_precedes_waiting_calls_and_opens_a_new_connection():
         waiting = [get(f"{server.url}/waiting") for _ in range(10)]
         session.submit([held, *waiting])
         assert gate.asked.acquire(timeout=WAIT_S)
-        while not session.ready or session.ready[0][0] is not extra:
-            time.sleep(0.001)
+        until(lambda: session.ready and session.ready[0][0] is extra)
         gate.opened.set()
         for call in (extra, held, *waiting):
             assert call.wait().body == b"hello"
@@ -151,8 +143,7 @@ def test_another_address_of_the_host_is_used_where_there_is_one(monkeypatch, use
         known = loop._loop._lookout._addresses._known
         known.pop(("localhost", int(url.split(":")[2].partition("/")[0])), None)
         loop._loop._lookout._addresses.other(url, "")
-        while not any(found for _, found in known.values()):
-            time.sleep(0.001)
+        until(lambda: any(found for _, found in known.values()))
         watch.extra = extra
         assert extra.wait().body == b"hello"
         assert len(other.received) == 1

@@ -39,23 +39,16 @@ def test_the_first_answers_tell_how_far_away_a_store_is(first_byte_s, places):
     assert located(Limit(256), 0.2, first_byte_s).now == places
 
 
-def test_not_even_a_distant_store_gets_more_than_allowed():
-    assert located(Limit(8)).now == 8
+@pytest.mark.parametrize("most", [8, 256])
+def test_not_even_a_distant_store_gets_more_than_allowed(most):
+    assert located(Limit(most)).now == most
 
 
-def test_a_near_store_whose_first_answers_were_late_gets_few_in_the_end():
-    limit = located(Limit(256))
-    assert limit.now == 256
-    assert played(limit, lambda now: min(now, 40) * 300, seconds=30).now in (32, 64)
-
-
-def test_a_near_store_gets_few():
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "after late first answers"])
+def test_a_near_store_gets_few_and_one_that_moves_away_is_followed(late):
     """A line that is full at 40: more bring nothing."""
-    assert played(Limit(256), lambda now: min(now, 40) * 300, seconds=30).now in (32, 64)
-
-
-def test_a_store_that_moves_away_is_followed():
-    limit = played(Limit(256), lambda now: min(now, 40) * 300, seconds=30)
+    limit = located(Limit(256)) if late else Limit(256)
+    assert played(limit, lambda now: min(now, 40) * 300, seconds=30).now in (32, 64)
     assert played(limit, lambda now: now / 0.03, seconds=60).now == 256
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -23,9 +24,10 @@ from penstock.errors import (
 )
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted, reply
-from tests.children import forked, python
-from tests.engine.transport.calls import Gate, Once, carry, get, hello
+from tests.children import in_child, python
+from tests.engine.transport.calls import Breaking, Gate, Once, carry, get, hello
 from tests.engine.transport.certificates import certified
+from tests.threads import at_once, until
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +66,7 @@ class TestManyCalls:
     def test_calls_come_from_any_thread(self, session):
         with Scripted(hello) as server:
             calls = [[get(server.url) for _ in range(20)] for _ in range(8)]
-            threads = [threading.Thread(target=session.submit, args=(each,)) for each in calls]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            at_once(*(partial(session.submit, each) for each in calls))
             assert all(call.wait().status == 200 for each in calls for call in each)
 
     def test_attempts_that_are_due_at_once_are_made(self, seed):
@@ -153,11 +151,10 @@ class TestFailures:
 
         with Scripted(script) as server:
             assert carry(session, get(server.url))[0].status == 200
-            response = carry(session, Once(Request("PUT" if body else "GET", server.url, ("Expect:",), body=body)))[0]
+            request = Request("PUT" if body else "GET", server.url, ("Expect:",), body=body)
+            response = carry(session, Once(request))[0]
             while isinstance(response.fault, Unreachable):  # libcurl may notice only after it has written
-                response = carry(session, Once(Request("PUT" if body else "GET", server.url, ("Expect:",), body=body)))[
-                    0
-                ]
+                response = carry(session, Once(request))[0]
         assert response.body == str(len(body or b"")).encode()
 
     def test_a_refused_connection(self, session):
@@ -216,13 +213,8 @@ class TestFailures:
 class TestBrokenCalls:
     def test_a_request_that_raises_is_the_caller_s_to_hear(self, session):
         ours, theirs = NotFound("no such thing"), ZeroDivisionError("oops")
-        first, second, work, header = carry(
-            session,
-            Once(ours),
-            Once(theirs),
-            Once(Work(lambda: None)),
-            Once(Request("GET", "http://127.0.0.1:1", ("a: b\r\nc: d",))),
-        )
+        smuggling = Request("GET", "http://127.0.0.1:1", ("a: b\r\nc: d",))
+        first, second, work, header = carry(session, *map(Once, (ours, theirs, Work(lambda: None), smuggling)))
         assert first.fault is ours
         assert (type(second.fault), second.fault.__cause__) == (Bug, theirs)
         assert type(work.fault) is Bug
@@ -248,13 +240,6 @@ class TestBrokenCalls:
             assert carry(session, get(server.url))[0].body == b"hello", "the thread lives on"
 
     def test_exception_in_done_callback_is_delivered_as_bug_and_the_thread_survives(self, session):
-        class Breaking(Once):
-            def done(self, response):
-                if not self.responses:
-                    self.responses.append(response)
-                    raise ZeroDivisionError("oops")
-                return super().done(response)
-
         with Scripted(hello) as server:
             broken = Breaking(Request("GET", server.url))
             carry(session, broken)
@@ -289,8 +274,7 @@ class TestCancel:
         with Scripted(hello) as quick, Scripted(gate) as slow:
             delayed = Once(Request("GET", quick.url), delays=[3600.0])
             session.submit([delayed])
-            while not delayed.responses:
-                threading.Event().wait(0.01)
+            until(lambda: delayed.responses)
             active, queued, spared = get(slow.url, Buffer.allocate(10_000)), get(slow.url), get(slow.url)
             session.submit([active, queued, spared])
             assert gate.asked.acquire(timeout=60)
@@ -304,30 +288,28 @@ class TestCancel:
             assert [len(call.responses) for call in (active, queued, spared)] == [1, 1, 1]
 
 
-class TestTLS:
-    def test_an_unknown_ca_is_refused(self, secure):
-        server, _ = secure
-        fault = carry(connect(TransportOptions()), get(server.url))[0].fault
-        assert type(fault) is ConfigError
-        assert "ca_file=" in str(fault)
-
-    def test_a_named_one_is_accepted(self, secure):
-        server, ca = secure
-        assert carry(connect(TransportOptions(ca_file=ca)), get(server.url))[0].body == b"hello"
-
-    def test_for_another_host_it_is_not(self, secure):
-        server, ca = secure
-        fault = carry(connect(TransportOptions(ca_file=ca)), get(server.url.replace("127.0.0.1", "localhost")))[0].fault
-        assert type(fault) is ConfigError
-
-    def test_verification_can_be_switched_off(self, secure):
-        server, _ = secure
-        assert carry(connect(TransportOptions(verify=False)), get(server.url))[0].body == b"hello"
-
-    def test_invalid_ca_file_raises_config_error(self, secure, tmp_path):
-        (tmp_path / "ca.pem").write_text("nonsense")
-        fault = carry(connect(TransportOptions(ca_file=str(tmp_path / "ca.pem"))), get(secure[0].url))[0].fault
-        assert type(fault) is ConfigError
+@pytest.mark.parametrize(
+    ("given", "host", "advice"),
+    [
+        ({"ca_file": "known"}, "127.0.0.1", None),
+        ({"verify": False}, "127.0.0.1", None),
+        ({}, "127.0.0.1", "ca_file="),
+        ({"ca_file": "known"}, "localhost", ""),
+        ({"ca_file": "nonsense"}, "127.0.0.1", ""),
+    ],
+    ids=["known", "not verified", "unknown", "another host's", "no certificate"],
+)
+def test_only_servers_with_a_certificate_of_a_known_ca_are_spoken_to(secure, tmp_path, given, host, advice):
+    server, ca = secure
+    (tmp_path / "ca.pem").write_text("nonsense")
+    if "ca_file" in given:
+        given = {"ca_file": ca if given["ca_file"] == "known" else str(tmp_path / "ca.pem")}
+    response = carry(connect(TransportOptions(**given)), get(server.url.replace("127.0.0.1", host)))[0]
+    if advice is None:
+        assert response.body == b"hello"
+    else:
+        assert type(response.fault) is ConfigError
+        assert advice in str(response.fault)
 
 
 _FORKS = """
@@ -336,7 +318,7 @@ from penstock.options import TransportOptions
 from penstock.engine.buffer import Buffer
 from penstock.testing.servers import Scripted, reply
 from penstock.engine.transport.loop import connect
-from tests.children import forked
+from tests.children import in_child
 from tests.engine.transport.calls import Gate, Once, carry, get, hello
 from tests.engine.transport.certificates import certified
 from pathlib import Path
@@ -369,8 +351,7 @@ thread = threading.Thread(target=busy, args=(session, url))
 read(session, url)
 thread.start()
 for number in range(40):
-    with forked(lambda: read(connect(options), url, 3)) as status:
-        assert status() == 0, f"child {number}"
+    in_child(lambda: read(connect(options), url, 3))
 stop.set()
 thread.join()
 read(session, url, 16)
@@ -395,8 +376,7 @@ class TestForks:
                 assert "fork" in str(response.fault)
                 session.cancel([])
 
-            with forked(child) as status:
-                assert status() == 0
+            in_child(child)
             assert carry(session, get(server.url))[0].body == b"hello"
 
 
@@ -407,7 +387,7 @@ class TestEnds:
             from penstock.options import TransportOptions
             from penstock.testing.servers import Scripted
             from penstock.engine.transport.loop import connect
-            from tests.engine.transport.calls import Gate, Once, carry, get, hello
+            from tests.engine.transport.calls import get
             asked = threading.Event()
             server = Scripted(lambda received, send: asked.set() or threading.Event().wait())
             server.__enter__()
@@ -428,9 +408,8 @@ class TestEnds:
             from penstock.errors import Bug
             from penstock.options import TransportOptions
             from penstock.testing.servers import Scripted, reply
-            from penstock.engine.transport.loop import Multi
-            from penstock.engine.transport.loop import connect
-            from tests.engine.transport.calls import Gate, Once, carry, get, hello
+            from penstock.engine.transport.loop import Multi, connect
+            from tests.engine.transport.calls import carry, get
             hold = threading.Event()
             def script(received, send):
                 if received.path == "/hold":
@@ -487,26 +466,29 @@ class Turnstile:
         return 0.0
 
 
+def _guarded(times):
+    session = connect(TransportOptions())
+    session.guard(Turnstile(times))
+    return session
+
+
 class TestGates:
     def test_calls_wait_until_the_gate_lets_them_go(self):
-        session = connect(TransportOptions())
-        session.guard(Turnstile(20))
+        session = _guarded(20)
         with Scripted(hello) as server:
             assert all(each.body == b"hello" for each in carry(session, *(get(server.url) for _ in range(5))))
         assert session.gate.asked == 25
         assert session.gate.noted == []
 
     def test_an_open_gate_is_not_asked(self):
-        session = connect(TransportOptions())
-        session.guard(Turnstile(20))
+        session = _guarded(20)
         session.gate.closed = False
         with Scripted(hello) as server:
             carry(session, get(server.url))
         assert session.gate.asked == 0
 
     def test_gate_receives_each_retried_call_and_allows_every_attempt(self):
-        session = connect(TransportOptions())
-        session.guard(Turnstile(0))
+        session = _guarded(0)
         with Scripted(hello) as server:
             call = Once(Request("GET", server.url), delays=[3600.0, 3600.0])
             carry(session, call)
@@ -514,19 +496,14 @@ class TestGates:
         assert session.gate.asked == 3
 
     def test_calls_that_wait_at_the_gate_are_called_off(self):
-        session = connect(TransportOptions())
-        session.guard(Turnstile(10**9))
-        call = get("http://127.0.0.1:9/")
-        session.submit([call])
-        assert session.gate.reached.wait(60)
-        session.gate.reached.clear()
-        session.cancel([call])
-        assert isinstance(call.wait().fault, Cancelled)
-        call = get("http://127.0.0.1:9/")
-        session.submit([call])
-        assert session.gate.reached.wait(60)
-        session.close()
-        assert isinstance(call.wait().fault, Cancelled)
+        session = _guarded(10**9)
+        for end in (session.cancel, lambda _calls: session.close()):
+            call = get("http://127.0.0.1:9/")
+            session.submit([call])
+            assert session.gate.reached.wait(60)
+            session.gate.reached.clear()
+            end([call])
+            assert isinstance(call.wait().fault, Cancelled)
 
 
 class Steward:

@@ -1,6 +1,5 @@
 """Connections are kept for the next request of the same store, shared with no other, and closed with their pool."""
 
-import threading
 import time
 
 from penstock.engine.contracts.exchange import Request
@@ -10,6 +9,7 @@ from penstock.engine.transport.loop import Multi, connect
 from penstock.options import TransportOptions
 from penstock.testing.servers import Scripted
 from tests.engine.transport.calls import WAIT_S, carry, get, hello
+from tests.threads import until
 
 
 def test_connections_are_used_again():
@@ -25,9 +25,9 @@ def _carry(multi, easy, url):
     """Carry one GET out over the connections that the transfer shares."""
     easy.load(Request("GET", url), fresh=False)
     multi.add(easy)
-    until = time.monotonic() + WAIT_S
+    ends_at = time.monotonic() + WAIT_S
     while not (ended := multi.finished()):
-        assert time.monotonic() < until
+        assert time.monotonic() < ends_at
         assert multi.perform()
         assert multi.poll(1)
     multi.remove(easy)
@@ -56,10 +56,7 @@ def test_a_pool_that_is_closed_closes_its_connections_and_no_other():
             _carry(multi, easy, server.url)
         one.close()
         mine.close()
-        until = time.monotonic() + WAIT_S
-        while len(server._open) > 1:
-            assert time.monotonic() < until, "a connection outlived its pool"
-            threading.Event().wait(0.001)
+        until(lambda: len(server._open) <= 1)
         _carry(multi, other, server.url)
         assert server.connections == 2
         other.close()

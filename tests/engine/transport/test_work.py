@@ -1,8 +1,8 @@
 """Blocking calls run on a few threads, end one way or another, and can be called off while they wait."""
 
-import sys
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,8 +11,9 @@ from penstock.engine.contracts.exchange import Request, Work
 from penstock.engine.transport import work
 from penstock.engine.transport.work import Threads
 from penstock.errors import Bug, Cancelled, NotFound
-from tests.children import forked, python
-from tests.engine.transport.calls import Once, carry
+from tests.children import in_child, python
+from tests.engine.transport.calls import Breaking, Once, carry
+from tests.threads import at_once, interrupt, until
 
 
 @pytest.fixture
@@ -30,19 +31,11 @@ def test_there_are_as_many_places_as_threads():
 
 
 def test_errors_come_back(threads):
-    def broken():
-        raise ZeroDivisionError("oops")
-
     def missing():
         raise NotFound("not there")
 
-    ours, theirs, request, wrong = carry(
-        threads,
-        Once(Work(missing)),
-        Once(Work(broken)),
-        Once(ValueError("no request")),
-        Once(Request("GET", "http://x")),
-    )
+    asked = (Work(missing), Work(lambda: 1 // 0), ValueError("no request"), Request("GET", "http://x"))
+    ours, theirs, request, wrong = carry(threads, *map(Once, asked))
     assert type(ours.fault) is NotFound
     assert (type(theirs.fault), type(theirs.fault.__cause__)) == (Bug, ZeroDivisionError)
     assert type(request.fault) is type(wrong.fault) is Bug
@@ -82,13 +75,6 @@ def test_work_waiting_for_a_retry_blocks_no_other_work(threads):
 
 
 def test_exception_in_done_callback_is_delivered_as_bug_and_the_thread_survives():
-    class Breaking(Once):
-        def done(self, response):
-            if not self.responses:
-                self.responses.append(response)
-                raise ZeroDivisionError("oops")
-            return super().done(response)
-
     threads, broken = Threads(1), Breaking(Work(lambda: 1))
     after = Once(Work(lambda: 2))
     assert [type(response.fault) for response in carry(threads, broken, after)] == [Bug, type(None)]
@@ -108,11 +94,7 @@ def test_no_more_threads_run_than_stated():
             running -= 1
 
     calls = [Once(Work(work)) for _ in range(200)]
-    submitters = [threading.Thread(target=threads.submit, args=(calls[at::8],)) for at in range(8)]
-    for each in submitters:
-        each.start()
-    for each in submitters:
-        each.join()
+    at_once(*(partial(threads.submit, calls[at::8]) for at in range(8)))
     for call in calls:
         call.wait()
     assert most == 3
@@ -123,10 +105,7 @@ def test_threads_end_when_nothing_is_left_to_do():
     known = set(threading.enumerate())
     carry(threads, *[Once(Work(lambda: None)) for _ in range(100)])
     assert set(threading.enumerate()) == known, "what looks for threads left behind sees none"
-    deadline = time.monotonic() + 60
-    while threads._workers:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not threads._workers)
     assert carry(threads, Once(Work(lambda: "again")))[0].body == "again"
 
 
@@ -140,23 +119,8 @@ def test_work_submitted_while_the_last_thread_exits_is_completed():
 def test_an_interrupt_at_any_moment_of_a_submit_leaves_the_threads_usable():
     threads = Threads(2)
     for at in range(400):
-        calls, left = [Once(Work(lambda: None)) for _ in range(4)], at
-
-        def trace(frame, _event, _argument):
-            nonlocal left
-            frame.f_trace_opcodes = True
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-            return trace
-
-        sys.settrace(trace)
-        try:
-            threads.submit(calls)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(None)
+        calls = [Once(Work(lambda: None)) for _ in range(4)]
+        interrupt(partial(threads.submit, calls), at)
         threads.cancel(calls)
         assert carry(threads, Once(Work(lambda: "done")))[0].body == "done", f"interrupted at step {at}"
     assert len(threads._workers) <= 2
@@ -171,8 +135,7 @@ def test_forked_child_runs_work_on_its_own_threads():
     def child():
         assert carry(threads, Once(Work(lambda: "child")))[0].body == "child"
 
-    with forked(child) as status:
-        assert status() == 0
+    in_child(child)
     gate.set()
     assert blocked.wait().body is True
 

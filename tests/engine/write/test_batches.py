@@ -11,10 +11,10 @@ from penstock.engine.fetch.batch import Batch
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.transport.work import Threads
 from penstock.errors import Bug, Cancelled, Transient, Unusable
-from penstock.events import subscribe
 from penstock.options import ReadOptions, RetryOptions
 from penstock.stores.local.driver import LocalDriver
 from penstock.testing.clock import no_waiting
+from tests.engine.fetch.store import hearing
 from tests.engine.fetch.told import Told
 
 
@@ -54,12 +54,37 @@ def calls(files):
     fetcher.close()
 
 
+@pytest.fixture
+def busy(tmp_path):
+    """Return a function of files that say of "b" so often that it may be written later, and a batch of puts there."""
+    made = []
+
+    def make(times, **retry):
+        files, told = _Busy(str(tmp_path), {"b": times}), Told()
+        made.append(fetcher := Fetcher(files, Threads(2), RetryOptions(**retry), ReadOptions()))
+        return files, Batch(lambda: fetcher, lambda: fetcher, told), told
+
+    yield make
+    for fetcher in made:
+        fetcher.close()
+
+
+def send(calls, keys, data=b"x"):
+    puts = [calls.put(key, data, Attributes()) for key in keys]
+    calls.send()
+    return puts
+
+
+def sent(calls, told, keys, data=b"x"):
+    """Send a batch of puts, and return them once all are told of."""
+    puts = send(calls, keys, data)
+    assert {*told.all(len(puts))} == set(puts)
+    return puts
+
+
 def test_puts_go_together_while_as_many_batches_are_under_way_as_there_are_threads(files, calls, tmp_path):
     calls, told = calls
-    puts = []
-    for number in range(60):
-        puts.append(calls.put(f"{number}", str(number).encode(), Attributes()))
-        calls.send()
+    puts = [put for number in range(60) for put in send(calls, [f"{number}"], str(number).encode())]
     for _ in range(2):
         assert files.began.acquire(timeout=60)
     assert files.batches == [1, 1]
@@ -75,9 +100,7 @@ def test_failed_put_in_a_batch_does_not_affect_the_others(files, calls, tmp_path
     calls, told = calls
     files.go_on.set()
     (tmp_path / "folder").mkdir()
-    puts = [calls.put(key, b"x", Attributes()) for key in ("a", "folder", "b")]
-    calls.send()
-    assert {*told.all(len(puts))} == set(puts)
+    puts = sent(calls, told, ("a", "folder", "b"))
     with pytest.raises(Unusable, match="a directory"):
         puts[1].result()
     assert puts[0].result()
@@ -103,15 +126,10 @@ class _Busy(Files):
 
 
 @pytest.mark.parametrize(("attempts", "times"), [(4, 1), (4, 3), (2, 2), (1, 1)])
-def test_transient_put_is_retried_alone_up_to_the_attempt_limit(tmp_path, attempts, times):
-    files = _Busy(str(tmp_path), {"b": times})
-    fetcher = Fetcher(files, Threads(2), RetryOptions(attempts=attempts), ReadOptions())
-    told = Told()
-    calls = Batch(lambda: fetcher, lambda: fetcher, told)
-    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
+def test_transient_put_is_retried_alone_up_to_the_attempt_limit(busy, attempts, times):
+    files, calls, told = busy(times, attempts=attempts)
     with no_waiting():
-        calls.send()
-        assert {*told.all(len(puts))} == set(puts)
+        puts = sent(calls, told, "abc")
     assert puts[0].result()
     assert puts[2].result()
     if times < attempts:
@@ -121,43 +139,31 @@ def test_transient_put_is_retried_alone_up_to_the_attempt_limit(tmp_path, attemp
             puts[1].result()
         assert caught.value.attempts == attempts
     assert files.attempts == [["a", "b", "c"], *([["b"]] * min(times, attempts - 1))]
-    fetcher.close()
 
 
-def test_put_waiting_for_a_retry_is_cancelled(tmp_path):
-    files = _Busy(str(tmp_path), {"b": 99})
-    fetcher = Fetcher(files, Threads(2), RetryOptions(base_s=1000, cap_s=1000, patience_s=10_000), ReadOptions())
-    told = Told()
-    calls = Batch(lambda: fetcher, lambda: fetcher, told)
-    puts = [calls.put(key, b"x", Attributes()) for key in "ab"]
-    calls.send()
+def test_put_waiting_for_a_retry_is_cancelled(busy):
+    _, calls, told = busy(99, base_s=1000, cap_s=1000, patience_s=10_000)
+    puts = send(calls, "ab")
     assert told.all(1) == [puts[0]]
     calls.call_off(puts)
     assert told.all(1) == [puts[1]]
     with pytest.raises(Cancelled):
         puts[1].result()
-    fetcher.close()
 
 
 def test_large_puts_are_spread_over_batches(files, calls):
     calls, told = calls
     files.go_on.set()
-    puts = [calls.put(f"{number}", bytes(5 << 20), Attributes()) for number in range(4)]
-    calls.send()
-    assert {*told.all(len(puts))} == set(puts)
+    sent(calls, told, "0123", bytes(5 << 20))
     assert files.batches == [2, 2]
 
 
 def test_cancellation_ends_waiting_and_started_puts_before_they_take_effect(files, calls, tmp_path):
     calls, told = calls
-    puts = [calls.put("0", b"x", Attributes())]
-    calls.send()
-    puts.append(calls.put("1", b"x", Attributes()))
-    calls.send()
+    puts = send(calls, "0") + send(calls, "1")
     for _ in puts:
         assert files.began.acquire(timeout=60)
-    puts += [calls.put(f"{number}", b"x", Attributes()) for number in range(2, 40)]
-    calls.send()
+    puts += send(calls, map(str, range(2, 40)))
     calls.call_off(puts)
     files.go_on.set()
     assert {*told.all(len(puts))} == set(puts)
@@ -169,8 +175,7 @@ def test_cancellation_ends_waiting_and_started_puts_before_they_take_effect(file
 
 def test_closing_the_store_completes_all_waiting_puts(files, calls):
     calls, told = calls
-    puts = [calls.put(f"{number}", b"x", Attributes()) for number in range(40)]
-    calls.send()
+    puts = send(calls, map(str, range(40)))
     calls._fetcher().close()
     files.go_on.set()
     assert {*told.all(len(puts))} == set(puts)
@@ -178,14 +183,8 @@ def test_closing_the_store_completes_all_waiting_puts(files, calls):
 
 def test_listeners_hear_of_each_put_alone(files, calls):
     calls, told = calls
-    heard = []
-    end = subscribe(heard.append)
-    try:
-        puts = [calls.put(key, b"x", Attributes()) for key in "ab"]
-        calls.send()
-        assert {*told.all(len(puts))} == set(puts)
-    finally:
-        end()
+    with hearing() as heard:
+        sent(calls, told, "ab")
     assert files.batches == []
     assert heard
 
@@ -199,8 +198,7 @@ def test_puts_that_were_prepared_for_an_engine_that_is_closed_end_too(tmp_path):
     puts = [calls.put("a", b"x", Attributes())]
     now.close()
     now = engines[1]
-    puts.append(calls.put("b", b"x", Attributes()))
-    calls.send()
+    puts += send(calls, "b")
     assert {*told.all(len(puts))} == set(puts)
     assert puts[1].result()
     with pytest.raises(Unusable, match="closed"):
@@ -213,10 +211,7 @@ def test_driver_reporting_too_few_puts_raises_a_bug_for_each_put(files, calls):
     files.go_on.set()
     whole = files.put_many
     files.put_many = lambda prefix, puts: whole(prefix, puts[1:])
-    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
-    calls.send()
-    assert {*told.all(len(puts))} == set(puts)
-    for put in puts:
+    for put in sent(calls, told, "abc"):
         with pytest.raises(Bug, match="told of 2 puts where 3 were to be made"):
             put.result()
 
@@ -224,8 +219,5 @@ def test_driver_reporting_too_few_puts_raises_a_bug_for_each_put(files, calls):
 def test_exception_while_sending_a_batch_is_reported_to_each_put(calls, monkeypatch):
     calls, told = calls
     monkeypatch.setattr(calls._fetcher(), "send", lambda _operations: 1 / 0)
-    puts = [calls.put(key, b"x", Attributes()) for key in "abc"]
-    calls.send()
-    assert {*told.all(len(puts))} == set(puts)
     with pytest.raises(Bug, match="ZeroDivisionError"):
-        puts[0].result()
+        sent(calls, told, "abc")[0].result()

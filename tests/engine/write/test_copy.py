@@ -9,7 +9,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from time import monotonic
 
 import pytest
 
@@ -20,6 +19,7 @@ from penstock.source import open_source
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.limits import limited
+from tests.threads import until
 
 PART = 64 << 10  # of the fault server's; S3's least part is 5 MiB
 MIB = 1 << 20
@@ -35,12 +35,6 @@ def server():
 @pytest.fixture
 def source(server):
     return open_source("s3://bucket/", replace(server.store, transport=TransportOptions(stall_timeout_s=2)))[0]
-
-
-def waiting(condition):
-    until = monotonic() + 60
-    while not condition():
-        assert monotonic() < until
 
 
 @pytest.mark.parametrize("key", ["a b/ü+", "per%2Bcent"])  # Ceph 16 takes the second for per+cent
@@ -81,7 +75,7 @@ def test_eight_parts_are_on_their_way_at_a_time(server, source):
     server.fail(FAULTS["stall"], when=Match(verb="copy-part", times=None))
     with ThreadPoolExecutor(1) as pool, no_waiting():
         copying = pool.submit(source.copy, "from", "to")
-        waiting(lambda: len(asked()) >= 8)
+        until(lambda: len(asked()) >= 8)
         source.head("to")  # it goes through, and no ninth part was begun before it
         assert len(asked()) == 8
         assert server.objects("bucket")["to"] == b"old"
@@ -102,14 +96,16 @@ def test_another_version_than_the_one_that_was_listed_is_not_copied(server, sour
     assert server.uploads("bucket") == []
 
 
-def test_a_version_that_comes_while_parts_are_copied_is_not_mixed_in(server, source):
-    server.put("bucket", "from", bytes(30 * PART))
-    unsubscribe = subscribe(
-        lambda event: isinstance(event, PartSent) and server.put("bucket", "from", b"n" * 30 * PART)
-    )
+def _raises_changed(source, change):
+    unsubscribe = subscribe(lambda event: isinstance(event, PartSent) and change())
     with pytest.raises(Changed):
         source.copy("from", "to")
     unsubscribe()
+
+
+def test_a_version_that_comes_while_parts_are_copied_is_not_mixed_in(server, source):
+    server.put("bucket", "from", bytes(30 * PART))
+    _raises_changed(source, lambda: server.put("bucket", "from", b"n" * 30 * PART))
     assert server.objects("bucket")["to"] == b"old"
     assert server.uploads("bucket") == []
 
@@ -120,10 +116,7 @@ def test_source_changed_during_copy_raises_on_a_store_that_ignores_conditions(mo
     client.put_object(Bucket="heedless", Key="from", Body=bytes(11 * MIB))
     with limited(copy_bytes=5 * MIB):
         source, _ = open_source("s3://heedless/", moto_server.store)
-    unsubscribe = subscribe(lambda event: isinstance(event, PartSent) and source.put("from", b"n" * 11 * MIB))
-    with pytest.raises(Changed):
-        source.copy("from", "to")
-    unsubscribe()
+    _raises_changed(source, lambda: source.put("from", b"n" * 11 * MIB))
     assert [entry.key for entry in source.page("").entries] == ["from"]
     assert list(source.unfinished("")) == []
 
@@ -160,10 +153,9 @@ from tests.limits import limited
 with limited(copy_bytes={PART}):
     ps.copy("s3://bucket/from", "s3://bucket/to")
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", code], env=os.environ | server.environment, stderr=subprocess.PIPE
-    ) as process:
-        waiting(lambda: len(server.seen("copy-part")) >= 5)
+    command, environment = [sys.executable, "-c", code], os.environ | server.environment
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as process:
+        until(lambda: len(server.seen("copy-part")) >= 5)
         assert server.uploads("bucket") == ["to"]
         process.send_signal(signal.SIGINT)
         assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]

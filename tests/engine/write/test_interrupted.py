@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -18,6 +19,7 @@ from penstock.stores.memory import driver as memory
 from penstock.stores.urls import parse
 from penstock.testing.servers import Scripted, reply
 from tests.engine.write.uploads import PART, Uploads
+from tests.threads import until
 
 # The longest that a step waits for a second write, which can come first only if the first was let go.
 _MOST_S = 0.5
@@ -64,12 +66,12 @@ def _copied(url, _):
     source.copy(f"{key}-source", key, source.head(f"{key}-source"))
 
 
-def _settled():
-    """Wait until the threads of blocking stores have nothing to do."""
-    until = time.monotonic() + 60
-    while any(each._jobs for each in list(work._all)):
-        assert time.monotonic() < until
-        time.sleep(0.001)
+def _then_second(slow, write):
+    """Make a second write, let the interrupted one go on behind it, and wait until the stores' threads have ended."""
+    write()
+    slow.second.set()
+    assert slow.over.wait(60)
+    until(lambda: not any(each._jobs for each in list(work._all)))
 
 
 @pytest.mark.parametrize("write", [_opened, _in_parts, _put])
@@ -84,10 +86,7 @@ def test_an_interrupted_write_of_a_file_never_replaces_a_later_one(monkeypatch, 
         monkeypatch.setattr(aside, "renaming", lambda *_, **__: slow)
     with pytest.raises(KeyboardInterrupt):
         write(path, b"interrupted")
-    _opened(path, b"second")
-    slow.second.set()
-    assert slow.over.wait(60)
-    _settled()
+    _then_second(slow, partial(_opened, path, b"second"))
     assert path.read_bytes() == b"second"
     assert [each.name for each in tmp_path.iterdir()] == ["key"]
 
@@ -99,10 +98,7 @@ def test_an_interrupted_deletion_of_a_file_never_deletes_a_later_one(monkeypatch
     monkeypatch.setattr(local.os, "unlink", slow)
     with pytest.raises(KeyboardInterrupt):
         ps.delete(path)
-    path.write_bytes(b"second")
-    slow.second.set()
-    assert slow.over.wait(60)
-    _settled()
+    _then_second(slow, partial(path.write_bytes, b"second"))
     assert path.read_bytes() == b"second"
 
 
@@ -115,10 +111,7 @@ def test_an_interrupted_write_to_memory_never_replaces_a_later_one(monkeypatch, 
     monkeypatch.setattr(memory, "time", slow)
     with pytest.raises(KeyboardInterrupt):
         write(url, b"interrupted")
-    _opened(url, b"second")
-    slow.second.set()
-    assert slow.over.wait(60)
-    _settled()
+    _then_second(slow, partial(_opened, url, b"second"))
     assert ps.open(url).read() == b"second"
 
 

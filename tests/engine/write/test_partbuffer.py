@@ -2,24 +2,20 @@
 
 from hashlib import sha256
 
-import numpy as np
 import pytest
 
 from penstock.engine.write import parts as partbuffer
 from penstock.engine.write.parts import PartBuffer
+from tests.engine.write.uploads import any_bytes
 
 PIECE = partbuffer._PIECE_BYTES
 SIZES = [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 5]
 
 
-def _bytes(size):
-    return np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes()
-
-
 @pytest.mark.parametrize("at_once", [1000, PIECE - 1, PIECE, PIECE + 1, 10 * PIECE])
 @pytest.mark.parametrize("size", SIZES)
 def test_digest_of_a_part_covers_all_bytes_taken(size, at_once):
-    data = _bytes(size)
+    data = any_bytes(size)
     taking = PartBuffer(bytearray(4 * PIECE), sha256)
     for start in range(0, size, at_once):
         piece = memoryview(data)[start : start + at_once]
@@ -31,7 +27,7 @@ def test_digest_of_a_part_covers_all_bytes_taken(size, at_once):
 
 @pytest.mark.parametrize("room", [1, PIECE, 2 * PIECE + 3])
 def test_full_part_buffer_takes_no_more_bytes(room):
-    data = _bytes(room + 10)
+    data = any_bytes(room + 10)
     taking = PartBuffer(bytearray(room), sha256)
     assert (taking.take(memoryview(data)), taking.take(memoryview(data)), taking.full) == (room, 0, True)
     assert taking.payload().digest == sha256(data[:room]).hexdigest()
@@ -39,7 +35,7 @@ def test_full_part_buffer_takes_no_more_bytes(room):
 
 def test_part_buffer_grows_by_doubling_up_to_its_bound():
     taking = PartBuffer(bytearray(PIECE), sha256)
-    data = memoryview(_bytes(3 * PIECE))
+    data = memoryview(any_bytes(3 * PIECE))
     sizes, taken = [], 0
     while taken < len(data):
         taken += taking.take(data[taken:])
@@ -60,7 +56,7 @@ def test_part_buffer_cannot_grow_after_its_payload_is_exported():
 
 def test_without_a_comparison_no_digest_is_made():
     taking = PartBuffer(bytearray(2 * PIECE), None)
-    data = _bytes(2 * PIECE)
+    data = any_bytes(2 * PIECE)
     assert taking.take(memoryview(data)) == 2 * PIECE
     body = taking.payload()
     assert (body.data, body.digest) == (data, "")

@@ -11,19 +11,16 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from penstock import events
 from penstock.engine.node.member import member
 from penstock.engine.write import parts
 from penstock.engine.write.parts import digested_ahead
 from penstock.engine.write.publish import Publication
 from penstock.errors import Forbidden, Unusable
+from penstock.events import Committed, OperationEnded, PartSent
 from penstock.testing.servers import reply
-from tests.engine.write.uploads import OPTIONS, PART, Uploads, small_parts, writing
+from tests.engine.fetch.store import hearing
+from tests.engine.write.uploads import OPTIONS, PART, Uploads, any_bytes, say, small_parts, writing
 from tests.servers.hostile import document
-
-
-def _bytes(size):
-    return np.random.default_rng(0).bytes(size)
 
 
 @pytest.fixture
@@ -32,14 +29,10 @@ def source(bucket):
 
 
 def test_part_sent_events_report_number_and_size_of_each_part(source):
-    seen = []
-    stop = events.subscribe(seen.append)
-    with source.open_write("key") as file:
+    with hearing(PartSent) as sent, hearing(Committed) as committed, source.open_write("key") as file:
         file.write(bytes(2 * PART + 3))
-    stop()
-    told = sorted((each.number, each.size_bytes) for each in seen if isinstance(each, events.PartSent))
-    assert told == [(1, PART), (2, PART), (3, 3)]
-    assert [each.size_bytes for each in seen if isinstance(each, events.Committed)] == [2 * PART + 3]
+    assert sorted((each.number, each.size_bytes) for each in sent) == [(1, PART), (2, PART), (3, 3)]
+    assert [each.size_bytes for each in committed] == [2 * PART + 3]
 
 
 def test_memory_is_bounded(source):
@@ -104,15 +97,8 @@ def test_no_memory_of_parts_is_kept_while_the_store_joins_them(source, monkeypat
 
 
 def test_a_part_that_fails_once_is_sent_again():
-    broken = [True]
-
-    def part(_received, send, _answer):
-        if broken.pop() if broken else False:
-            send(reply(503))
-            return True
-        return None
-
-    script = Uploads(part=part)
+    answers = [reply(503)]
+    script = Uploads(part=lambda _received, send, _answer: send(answers.pop()) or True if answers else None)
     with writing(script) as file:
         file.write(bytes(3 * PART))
         file.close()
@@ -121,7 +107,7 @@ def test_a_part_that_fails_once_is_sent_again():
 
 def test_views_and_copies_make_the_object_that_was_written(source, bucket):
     sizes = [2 * PART, PART, PART + 3, 2 * PART, 7]
-    whole = _bytes(sum(sizes))
+    whole = any_bytes(sum(sizes))
     with source.open_write("key") as file:
         for stop, size in zip(np.cumsum(sizes), sizes, strict=True):
             assert file.write(whole[stop - size : stop]) == size
@@ -131,7 +117,7 @@ def test_views_and_copies_make_the_object_that_was_written(source, bucket):
 
 @pytest.mark.parametrize("sizes", [[PART], [PART, PART, 1], [PART + 3, PART], [3, 2 * PART], [3 * PART, 4 * PART]])
 def test_views_are_sent_again_after_a_failure_with_the_same_bytes(sizes):
-    whole, bodies = _bytes(sum(sizes)), {}
+    whole, bodies = any_bytes(sum(sizes)), {}
 
     def part(received, send, _answer):
         attempts = bodies.setdefault(re.search(r"partNumber=(\d+)|$", received.path)[1], [])
@@ -151,12 +137,8 @@ def test_views_are_sent_again_after_a_failure_with_the_same_bytes(sizes):
 
 
 def test_bytes_are_sent_without_a_copy_and_other_buffers_are_copied():
-    answered, whole = threading.Event(), _bytes(2 * PART)
-
-    def part(_received, _send, _answer):
-        answered.wait(60)
-
-    with writing(Uploads(part=part)) as file:
+    answered, whole = threading.Event(), any_bytes(2 * PART)
+    with writing(Uploads(part=lambda *_: answered.wait(60) and None)) as file:
         file.write(whole)
         assert [sent.buffer is whole for sent in file._parts._sent] == [True, True]
         answered.set()
@@ -173,7 +155,7 @@ def test_views_come_in_order_with_their_digests(monkeypatch, threads, views):
     monkeypatch.setattr(parts, "processors", lambda: threads or 9)
     if not threads:
         monkeypatch.setattr(parts, "start_new_thread", _no_thread)
-    pieces = [memoryview(_bytes(100_000))[10_000 * number :] for number in range(views)]
+    pieces = [memoryview(any_bytes(100_000))[10_000 * number :] for number in range(views)]
     made = list(digested_ahead(pieces, sha256))
     assert [(body.data, body.digest) for body in made] == [(each, sha256(each).hexdigest()) for each in pieces]
     assert [(body.data, body.digest) for body in digested_ahead(pieces, None)] == [(each, "") for each in pieces]
@@ -238,19 +220,13 @@ def test_no_bytes_can_be_written_after_the_last_part_of_a_store_and_a_byte_canno
 
 
 def test_failed_part_error_is_raised_to_a_writer_waiting_for_memory():
-    def part(_received, send, _answer):
-        send(reply(403, document("Error", Code="AccessDenied")))
-        return True
-
-    seen = []
-    stop = events.subscribe(seen.append)
-    with writing(Uploads(part=part)) as file:
+    script = Uploads(part=say(reply(403, document("Error", Code="AccessDenied"))))
+    with hearing(OperationEnded) as heard, writing(script) as file:
         for memory in [file.lend(PART) for _ in range(3)]:
             file.give(memory)
         with pytest.raises(Forbidden):
             file.lend(PART)
         assert file.closed
-    stop()
-    (ended,) = [each for each in seen if isinstance(each, events.OperationEnded)]
+    (ended,) = heard
     assert (ended.kind, ended.outcome) == ("upload", "failed")
     assert "Forbidden" in ended.error

@@ -11,16 +11,16 @@ from hashlib import sha512
 
 import pytest
 
-from penstock import events
 from penstock.engine.contracts.driver import Attributes, Payload
 from penstock.errors import AlreadyExists, Changed, Damaged, PreconditionFailed, Transient, Unusable
+from penstock.events import Committed
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.testing.servers import Scripted, reply
 from tests.children import forked
-from tests.engine.fetch.store import fetcher
+from tests.engine.fetch.store import fetcher, hearing
 from tests.servers.hostile import hostile
 
 PARTS = WriteOptions(part_bytes=5 << 20, buffer_bytes=10 << 20)
@@ -71,30 +71,52 @@ def test_the_version_that_is_named_is_replaced_and_no_other(source, size):
     assert list(source.unfinished(prefix)) == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("fault", ["lost", "reset", "headers-long", "503"])
+@pytest.mark.parametrize("size", SIZES)
+def test_second_exclusive_create_raises_already_exists_and_leaves_nothing(source, size, tmp_path):
+    source, prefix = source
+    key = f"{prefix}key"
+    _writes(source, key, b"1" * size, create_only=True)
+    with pytest.raises(AlreadyExists):
+        _writes(source, key, b"2" * size, create_only=True)
+    assert source.open_read(key).read() == b"1" * size
+    assert [entry.key for page in source.pages(prefix) for entry in page.entries] == [key]
+    assert list(source.unfinished(prefix)) == []
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["key"])
+    _writes(source, key, b"3")
+    assert source.open_read(key).read() == b"3"
+
+
+def test_metadata_goes_with_the_object(bucket):
+    source, _ = open_source(bucket.url, replace(bucket.store, write=PARTS))
+    for size in SIZES:
+        _writes(source, "key", b"x" * size, metadata={"Run": "7 a"})
+        assert source.head("key").metadata["run"] == "7 a"
+        assert bucket.client.head_object(Bucket=bucket.name, Key="key")["Metadata"]["run"] == "7 a"
+
+
+LOST = [(kind, fault, False) for kind in KINDS for fault in ("lost", "reset", "headers-long", "503")]
+
+
+@pytest.mark.parametrize(("kind", "fault", "creates"), [*LOST, ("heeded", "lost", True)])
 @pytest.mark.parametrize(("verb", "size"), [("put", 0), ("put", 10), ("complete", 6 << 20)])
-def test_lost_write_response_does_not_raise_a_failed_condition(kind, fault, verb, size):
+def test_lost_write_response_does_not_raise_a_failed_condition(kind, fault, creates, verb, size):
     """The write took effect, and a second attempt meets our own object: 412, or no such upload."""
     with FaultServer.within(Settings(conditions=kind)) as server:
-        etag = server.put("bucket", "key", b"old")
+        etag = server.make("bucket") if creates else server.put("bucket", "key", b"old")
         server.fail(FAULTS[fault], when=Match(verb=verb, key="key"))
         source, _ = open_source("s3://bucket/", replace(server.store, write=PARTS))
-        _writes(source, "key", b"n" * size, replaces=etag)
+        _writes(source, "key", b"n" * size, **({"create_only": True} if creates else {"replaces": etag}))
         assert server.objects("bucket") == {"key": b"n" * size}
         assert server.uploads("bucket") == []
 
 
 def test_publish_sends_one_put_even_for_a_large_object():
-    with FaultServer.within() as server:
+    with FaultServer.within() as server, hearing(Committed) as told:
         server.make("bucket")
         source, _ = open_source("s3://bucket/", replace(server.store, write=PARTS))
-        told = []
-        stop = events.subscribe(told.append)
         source.publish("key", bytes(11 << 20))
-        stop()
         assert [seen.verb for seen in server.seen()] == ["head", "put", "head"]
-        assert [each.size_bytes for each in told if isinstance(each, events.Committed)] == [11 << 20]
+        assert [each.size_bytes for each in told] == [11 << 20]
 
 
 def _count(source, key, times):
@@ -155,23 +177,12 @@ def test_form_of_write_conditions_is_learned_once_per_store():
                 source.publish("key", b"3", replaces="f" * 32)
 
 
-def test_unrelated_not_implemented_response_does_not_change_the_condition_form():
-    def script(received, send):
-        send(reply(404) if received.method == "HEAD" else reply(501, b"<Error><Code>NotImplemented</Code></Error>"))
-        return True
-
-    with Scripted(script) as server:
-        source, _ = open_source("s3://bucket/", S3Options(endpoint=server.url, anonymous=True))
-        with pytest.raises(Unusable, match="NotImplemented"):
-            source.publish("key", b"x")
-        assert source._fetcher().driver.abilities.form == "usual"
-
-
-def test_refused_write_keeps_abilities_that_concurrent_reads_have_learned():
+@pytest.mark.parametrize("learned", [None, False], ids=["none-learned", "learned"])
+def test_unrelated_refusal_keeps_the_condition_form_and_what_concurrent_reads_have_learned(learned):
     def script(received, send):
         driver = source._fetcher().driver
         if received.method == "PUT":
-            driver.abilities = replace(driver.abilities, ranges=False)
+            driver.abilities = replace(driver.abilities, ranges=learned)
         send(reply(404) if received.method == "HEAD" else reply(501, b"<Error><Code>NotImplemented</Code></Error>"))
         return True
 
@@ -180,7 +191,7 @@ def test_refused_write_keeps_abilities_that_concurrent_reads_have_learned():
         with pytest.raises(Unusable, match="NotImplemented"):
             source.publish("key", b"x")
         abilities = source._fetcher().driver.abilities
-        assert (abilities.form, abilities.ranges) == ("usual", False)
+        assert (abilities.form, abilities.ranges) == ("usual", learned)
 
 
 @pytest.mark.parametrize("others", [{"x_amz_meta_penstockwrite": "theirs"}, {}])
@@ -308,19 +319,15 @@ def test_size_mismatch_raises_despite_matching_write_id():
             _writes(source, "key", b"n" * 10)
 
 
-@pytest.mark.parametrize(
-    ("digest", "sent"), [(sha512, sha512(b"bytes").hexdigest()), (None, "")], ids=["SHA-512", "none"]
-)
-def test_a_body_carries_the_digest_that_its_store_wants(digest, sent, monkeypatch):
+@pytest.mark.parametrize("digest", [sha512, None], ids=["SHA-512", "none"])
+def test_a_body_carries_the_digest_that_its_store_wants(digest, monkeypatch):
     source, _ = open_source(f"memory://{uuid.uuid4().hex}/")
     driver, seen = source._fetcher().driver, []
     monkeypatch.setattr(driver, "abilities", replace(driver.abilities, digest=digest), raising=False)
     put = driver.put
-    monkeypatch.setattr(
-        driver, "put", lambda key, body, attributes: seen.append(body.digest) or put(key, body, attributes)
-    )
+    monkeypatch.setattr(driver, "put", lambda key, body, *more: seen.append(body.digest) or put(key, body, *more))
     source.put("put", b"bytes")
     source.publish("published", b"bytes")
     with source.open_write("written") as file:
         file.write(b"bytes")
-    assert seen == [sent] * 3
+    assert seen == [digest(b"bytes").hexdigest() if digest else ""] * 3

@@ -61,8 +61,12 @@ def driver():
     return Unconditional(uuid.uuid4().hex)
 
 
+def _fetcher(driver):
+    return Fetcher(driver, Threads(2), QUICK, ReadOptions())
+
+
 def _write(driver, key, size, attributes):
-    with Writer(Fetcher(driver, Threads(2), QUICK, ReadOptions()), key, OPTIONS, attributes) as file:
+    with Writer(_fetcher(driver), key, OPTIONS, attributes) as file:
         file.write(b"n" * size)
 
 
@@ -109,10 +113,7 @@ def test_concurrent_write_after_the_check_makes_the_staged_move_raise(driver):
 
 
 def test_an_upload_that_fails_is_aborted_where_its_parts_are(driver):
-    with (
-        pytest.raises(KeyError),
-        Writer(Fetcher(driver, Threads(2), QUICK, ReadOptions()), "key", OPTIONS, NEW) as file,
-    ):
+    with pytest.raises(KeyError), Writer(_fetcher(driver), "key", OPTIONS, NEW) as file:
         file.write(b"n" * 3 * PART)
         raise KeyError
     assert (driver._uploads, _keys(driver)) == ({}, set())
@@ -136,13 +137,13 @@ def test_unconditional_and_single_request_writes_go_directly_to_their_key(driver
 )
 def test_staging_is_needed_only_for_conditions_that_completion_ignores(driver, complete, attributes, expected):
     driver.abilities = Abilities(digest=None, complete=complete)
-    assert needs_staging(Fetcher(driver, Threads(1), QUICK, ReadOptions()), attributes) is expected
+    assert needs_staging(_fetcher(driver), attributes) is expected
 
 
 def test_a_store_that_moves_nothing_has_the_look_alone():
     driver = MemoryDriver(uuid.uuid4().hex)
     driver.abilities = Abilities(digest=None, complete=Conditions(create=False, replace=False))
-    assert not needs_staging(Fetcher(driver, Threads(1), QUICK, ReadOptions()), NEW)
+    assert not needs_staging(_fetcher(driver), NEW)
 
 
 def test_the_key_of_an_upload_that_waits_is_its_own_and_names_its_aim_as_long_as_it_fits():

@@ -7,6 +7,8 @@ import re
 import threading
 from dataclasses import replace
 
+import numpy as np
+
 from penstock.engine.contracts.driver import Attributes
 from penstock.engine.write.upload import Writer
 from penstock.options import RetryOptions, WriteOptions
@@ -16,10 +18,19 @@ from penstock.testing.servers import Scripted, reply
 from tests.engine.fetch.store import QUICK, fetcher
 from tests.servers.hostile import document
 
-__all__ = ["OPTIONS", "PART", "Uploads", "small_parts", "unfinished", "writing"]
+__all__ = ["OPTIONS", "PART", "Uploads", "any_bytes", "say", "small_parts", "unfinished", "writing"]
 
 PART = 5 << 20
 OPTIONS = WriteOptions(part_bytes=PART, buffer_bytes=3 * PART)
+
+
+def any_bytes(size):
+    return np.random.default_rng(size).bytes(size)
+
+
+def say(answer):
+    """Return an oddity of ``Uploads``: this answer, whatever is asked."""
+    return lambda _received, send, _answer: send(answer) or True
 
 
 def small_parts(bucket):
@@ -49,20 +60,15 @@ class Uploads:
 
     def _verb(self, received):
         if received.method == "POST":
-            return (
-                ("create", lambda: self._create(received))
-                if "uploads" in received.path
-                else ("complete", self._complete)
-            )
+            create = "uploads" in received.path
+            return ("create", lambda: self._create(received)) if create else ("complete", self._complete)
         if received.method == "HEAD":
             return "head", self._head
         if received.method == "DELETE":
             return "abort", self._abort
-        return (
-            ("part", lambda: self._part(received))
-            if "partNumber" in received.path
-            else ("put", lambda: self._put(received))
-        )
+        if "partNumber" in received.path:
+            return "part", lambda: self._part(received)
+        return "put", lambda: self._put(received)
 
     def _create(self, received):
         self.metadata = {
@@ -79,9 +85,7 @@ class Uploads:
         if self.published:
             return reply(404, b"<Error><Code>NoSuchUpload</Code></Error>")
         self.published, self.size = True, sum(self.parts.values())
-        return reply(
-            200, b"<CompleteMultipartUploadResult><ETag>&quot;whole&quot;</ETag></CompleteMultipartUploadResult>"
-        )
+        return reply(200, document("CompleteMultipartUploadResult", ETag='"whole"'))
 
     def _put(self, received):
         self._create(received)
