@@ -86,7 +86,7 @@ def __getattr__(name: str) -> NoReturn:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _refuse(wrong: bool, name: str, instead: str) -> None:  # noqa: FBT001
+def _refuse(wrong: bool, name: str, instead: str) -> None:
     if wrong:
         raise Unsupported(f"{name} is not a part of penstock.compat.streaming: {instead}")
 
@@ -114,7 +114,7 @@ class _AsDict:
         return {column.name: self._value(column, sample[column.name].data) for column in self.columns}
 
     @staticmethod
-    def _value(column: MDSColumn, data: memoryview) -> Any:  # noqa: ANN401  as the column has it
+    def _value(column: MDSColumn, data: memoryview) -> Any:
         kind = column.encoding
         if kind == "bytes":
             return bytes(data)
@@ -170,7 +170,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
 
     """
 
-    def __init__(  # noqa: PLR0913  Mosaic's
+    def __init__(
         self,
         *,
         streams: object = None,
@@ -267,19 +267,19 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
                 self._ready = (int(number), sample)
                 yield self[int(number)]
 
-    def get_item(self, sample_id: int, retry: int = 7) -> Any:  # noqa: ANN401, ARG002  reads are retried anyway
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
         if self._ready is not None and self._ready[0] == sample_id:
             (_, found), self._ready = self._ready, None
             return found
         return self._by_index[sample_id]
 
-    def __getitem__(self, at: int | slice | list[int] | np.ndarray[Any, Any]) -> Any:  # noqa: ANN401  as Mosaic's
+    def __getitem__(self, at: int | slice | list[int] | np.ndarray[Any, Any]) -> Any:
         if isinstance(at, (int, np.integer)):
             return self.get_item(int(at))
         numbers = range(len(self._catalog))[at] if isinstance(at, slice) else at
         return [self[each] for each in numbers]
 
-    def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:  # noqa: FBT001  Mosaic's
+    def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
         """Return the state after ``num_samples`` samples of all ranks.
 
         Args:
@@ -308,7 +308,7 @@ def _open_split(url: object, split: str | None, store: StoreOptions | str | None
 class StreamingDataLoader(DataLoader[Any]):
     """Torch's ``DataLoader`` that counts the samples of a ``StreamingDataset``, for its state; takes its arguments."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  torch's
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if isinstance(self.dataset, StreamingDataset):
             here, there = self.batch_size, self.dataset.batch_size

@@ -75,7 +75,7 @@ class ZarrIterableDataset(ZarrDataset):
 
     """
 
-    def __init__(  # noqa: PLR0913  the library's own signature
+    def __init__(
         self,
         *,
         samples: _Stored,
@@ -128,14 +128,14 @@ class ZarrIterableDataset(ZarrDataset):
         selected_chunk_indexes: _Indexes,
         world_size: int,
         num_workers: int,
-        array_name: str = "",  # noqa: ARG004  the library's own signature
+        array_name: str = "",
     ) -> None:
         """Raise ``Unusable`` for invalid numbers of ranks or workers, or missing chunks; accept everything else."""
         whole(world_size, "world_size", 1)
         whole(num_workers, "num_workers", 0)
         _select_chunks(selected_chunk_indexes, array.nchunks)
 
-    def _targets(self, size: int, chunk: int, dim: str) -> Any:  # noqa: ANN401  an open array or group, or a path
+    def _targets(self, size: int, chunk: int, dim: str) -> Any:
         targets = self.targets
         if targets is None:
             return None
@@ -174,7 +174,7 @@ class ZarrDataLoader(DataLoader):
 
     """
 
-    def __init__(  # noqa: PLR0913  the library's own signature
+    def __init__(
         self,
         *,
         dataset: ZarrIterableDataset,
@@ -213,7 +213,7 @@ class _ChunkOrder:
     def positions(self, samples: int) -> int:
         return samples
 
-    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:  # noqa: ARG002  an order's signature
+    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
         draw = np.random.default_rng([seed, epoch])
         starts = np.cumsum(self._sizes) - self._sizes
         order = draw.permutation(len(starts)) if self._chunks else np.arange(len(starts))
@@ -222,7 +222,7 @@ class _ChunkOrder:
         return lambda positions: table[positions]
 
 
-def _zarr() -> Any:  # noqa: ANN401  a module
+def _zarr() -> Any:
     try:
         import zarr
     except ModuleNotFoundError as error:
@@ -230,7 +230,7 @@ def _zarr() -> Any:  # noqa: ANN401  a module
     return zarr
 
 
-def _open_zarr(given: Any) -> Any:  # noqa: ANN401  as in the library
+def _open_zarr(given: Any) -> Any:
     """Open a URL; return an open array or group unchanged."""
     if hasattr(given, "store_path"):
         return given
@@ -250,7 +250,7 @@ def _first_dim(array: zarr.Array[Any] | zarr.Group, what: str) -> tuple[int, int
     return layout.shape[0], layout.chunks[0], dims_of(layout)[0]
 
 
-def _select_chunks(given: Any, chunks: int) -> NDArray[np.int64]:  # noqa: ANN401  as in the library
+def _select_chunks(given: Any, chunks: int) -> NDArray[np.int64]:
     if given is None:
         return np.arange(chunks)
     found = np.atleast_1d(np.asarray(given))

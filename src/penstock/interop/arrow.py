@@ -122,13 +122,13 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
             self._check_directory(source, key, allow_not_found=selector.allow_not_found)
         return found
 
-    def create_dir(self, path: str, recursive: bool) -> None:  # noqa: FBT001  pyarrow's signature
+    def create_dir(self, path: str, recursive: bool) -> None:
         """Do nothing: a prefix need not be created."""
 
     def delete_dir(self, path: str) -> None:
         self.delete_dir_contents(path, missing_dir_ok=False)
 
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: FBT001, FBT002  pyarrow's
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
         """Delete all objects below, one request each, in parallel."""
         source, key = self._place(path)
         check_deletable(parse(source.url(as_folder(key))))
@@ -195,7 +195,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         kind = extra.pop("Content-Type", "")
         return PythonFile(source.open_write(key, metadata=extra, content_type=kind), mode="w")
 
-    def open_append_stream(self, path: str, metadata: Mapping[str, str] | None) -> PythonFile:  # noqa: ARG002
+    def open_append_stream(self, path: str, metadata: Mapping[str, str] | None) -> PythonFile:
         raise Unsupported("objects are replaced, not appended to: write another file", url=self._url(path))
 
     def _url(self, path: str) -> str:

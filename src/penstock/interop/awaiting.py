@@ -198,7 +198,7 @@ class _Arrivals(Inbox):
         if not number:
             self.future.set_result(None)
 
-    def finished(self, item: Awaited) -> None:  # noqa: ARG002  only the number of items counts
+    def finished(self, item: Awaited) -> None:
         """Count one completed item; called on the transport's thread."""
         if next(self._told) == self._expected:
             self._loop.wake(self)

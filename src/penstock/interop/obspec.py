@@ -228,7 +228,7 @@ class Store:
         attributes: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         mode: PutMode | None = None,
-        **tuning: Any,  # noqa: ANN401  see _Tuning
+        **tuning: Any,
     ) -> PutResult:
         """Write an object, atomically: a PUT and a HEAD, or a multipart upload, depending on the store's options.
 
@@ -262,7 +262,7 @@ class Store:
         attributes: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         mode: PutMode | None = None,
-        **tuning: Any,  # noqa: ANN401  see _Tuning
+        **tuning: Any,
     ) -> PutResult:
         """Write an object as ``put`` does; ``file`` may also be an asynchronous iterable of pieces.
 
@@ -406,7 +406,7 @@ def _resolve_span(span: Span, meta: ObjectMeta) -> Span:
     return Span(span.key, start, stop, meta.etag)
 
 
-def _iterate_input(file: Any) -> Iterator[Any]:  # noqa: ANN401  any input that obspec takes
+def _iterate_input(file: Any) -> Iterator[Any]:
     if isinstance(file, Path):
         with file.open("rb") as opened:
             yield from iter(partial(opened.read, _PIECE_BYTES), b"")
@@ -481,7 +481,7 @@ def describe_object(meta: ObjectMeta, path: str) -> Described:
     return {"path": path, "last_modified": written, "size": meta.size, "e_tag": meta.etag or None, "version": None}
 
 
-def resolve_range(wanted: Any, size: int) -> tuple[int, int]:  # noqa: ANN401  one of obspec's three kinds of range
+def resolve_range(wanted: Any, size: int) -> tuple[int, int]:
     """Return the bounds ``[start, stop)`` of a range in an object of ``size`` bytes."""
     match wanted:
         case None:

@@ -97,7 +97,7 @@ class Names:
         return join_path(cls.strip_protocol(path), *map(str, names))
 
     @staticmethod
-    def isabs(path: str) -> bool:  # noqa: ARG004  pathlib's
+    def isabs(path: str) -> bool:
         """Return True: a relative path is marked by its ``_relative_base`` instead."""
         return True
 
@@ -143,7 +143,7 @@ class PenstockPath(UPath):
         *names: str | os.PathLike[str] | UPath,
         protocol: str | None = None,
         store: StoreOptions | str | None = None,
-        chain_parser: Any = DEFAULT_CHAIN_PARSER,  # noqa: ANN401  universal_pathlib's own
+        chain_parser: Any = DEFAULT_CHAIN_PARSER,
     ) -> None:
         """Join a URL and names below it."""
         base, *below = names or (".",)
@@ -224,7 +224,7 @@ class PenstockPath(UPath):
         """Return whether this path is ``other`` or lies below it."""
         return self._above(other) is not None
 
-    def resolve(self, strict: bool = False) -> Self:  # noqa: FBT001, FBT002  pathlib's signature
+    def resolve(self, strict: bool = False) -> Self:
         """Return the absolute path: in keys ``.`` and ``..`` are ordinary names, and links do not exist.
 
         With ``strict``, raise ``NotFound`` if nothing exists.
@@ -239,7 +239,7 @@ class PenstockPath(UPath):
 
     # -- status ----------------------------------------------------------------------------------------------------
 
-    def stat(self, *, follow_symlinks: bool = True) -> UPathStatResult:  # noqa: ARG002  links do not exist
+    def stat(self, *, follow_symlinks: bool = True) -> UPathStatResult:
         """Return the status: one request, two for a directory; raise ``NotFound`` if nothing exists."""
         return UPathStatResult.from_info(stat_path(*self._place()))
 
@@ -252,15 +252,15 @@ class PenstockPath(UPath):
         """Status queries for pathlib's own algorithms; each query asks the store again."""
         return PathInfo(self)
 
-    def exists(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether an object or a directory exists: one or two requests. Errors are raised."""
         return self.is_file() or self.is_dir()
 
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether the path is an object: one request. Errors are raised."""
         return file_at(*self._place()) is not None
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether anything exists below: one request. Errors are raised."""
         return directory(*self._place())
 
@@ -279,11 +279,7 @@ class PenstockPath(UPath):
         return (self._at(key) for key in children(*self._place()))
 
     def glob(
-        self,
-        pattern: str,
-        *,
-        case_sensitive: bool | None = None,
-        recurse_symlinks: bool = False,  # noqa: ARG002  links do not exist
+        self, pattern: str, *, case_sensitive: bool | None = None, recurse_symlinks: bool = False
     ) -> Iterator[Self]:
         """Yield matching files and directories below, in order; patterns and requests are those of ``ps.glob``.
 
@@ -308,7 +304,7 @@ class PenstockPath(UPath):
     def open(  # type: ignore[override]
         self,
         mode: str = "r",
-        buffering: int = -1,  # noqa: ARG002  files buffer by themselves
+        buffering: int = -1,
         encoding: str | None = None,
         errors: str | None = None,
         newline: str | None = None,
@@ -364,7 +360,7 @@ class PenstockPath(UPath):
         with self.open("w", encoding=encoding, errors=errors, newline=newline) as file:
             return int(file.write(data))
 
-    def touch(self, mode: int = _MODE, exist_ok: bool = True) -> None:  # noqa: FBT001, FBT002  pathlib's
+    def touch(self, mode: int = _MODE, exist_ok: bool = True) -> None:
         """Create an empty object; an existing one stays unchanged, or raises ``AlreadyExists`` without ``exist_ok``.
 
         Raises:
@@ -379,12 +375,12 @@ class PenstockPath(UPath):
             return
         self.open("xb").close()
 
-    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Do nothing, without a request: a prefix need not be created, and an empty directory does not exist."""
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
-    def unlink(self, missing_ok: bool = False) -> None:  # noqa: FBT001, FBT002  pathlib's signature
+    def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object: a HEAD and a DELETE; raise ``NotFound`` if it is missing.
 
         With ``missing_ok`` the HEAD is omitted, and a missing object is not an error.
@@ -394,7 +390,7 @@ class PenstockPath(UPath):
             source.head(key)
         source.delete([key])
 
-    def rmdir(self, recursive: bool = False) -> None:  # noqa: FBT001, FBT002  universal_pathlib's name for it
+    def rmdir(self, recursive: bool = False) -> None:
         """Delete all objects below if ``recursive``; otherwise only a directory's marker, if nothing else is below.
 
         Raises:
@@ -440,7 +436,7 @@ class PenstockPath(UPath):
         return to
 
     # Of the copy and the move of universal_pathlib.
-    def _copy_from(self, source: Any, **options: Any) -> None:  # type: ignore[override]  # noqa: ANN401
+    def _copy_from(self, source: Any, **options: Any) -> None:  # type: ignore[override]
         if lost := options.keys() - {"follow_symlinks", "on_name_collision"}:
             raise Unusable(f"cannot copy with {', '.join(lost)}=: leave it out, or use ps.copy", url=str(self))
         super()._copy_from(source, **options)
@@ -465,7 +461,7 @@ class PenstockPath(UPath):
         return self.open(f"{mode}b")  # type: ignore[return-value]
 
     @classmethod
-    def _fs_factory(cls, urlpath: str, protocol: str, storage_options: Mapping[str, Any]) -> Any:  # noqa: ANN401, ARG003
+    def _fs_factory(cls, urlpath: str, protocol: str, storage_options: Mapping[str, Any]) -> Any:  # noqa: ARG003
         """Return the fsspec file system of a scheme, for libraries that request it from a path."""
         return import_module("penstock.interop.fsspec.schemes").kind_of(protocol)(**storage_options)
 
@@ -517,13 +513,13 @@ class PathInfo:
     def __init__(self, path: PenstockPath) -> None:
         self._path = path
 
-    def exists(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
         return self._path.exists()
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         return self._path.is_dir()
 
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  links do not exist
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
         return self._path.is_file()
 
     def is_symlink(self) -> bool:

@@ -24,7 +24,7 @@ class DatafluxCheckpoint:
 
     """
 
-    def __init__(self, project_name: str | None, bucket_name: str, storage_client: Any = None) -> None:  # noqa: ANN401  a google.cloud.storage.Client
+    def __init__(self, project_name: str | None, bucket_name: str, storage_client: Any = None) -> None:
         self.project_name = project_name
         self.bucket_name = bucket_name
         self.storage_client = storage_client

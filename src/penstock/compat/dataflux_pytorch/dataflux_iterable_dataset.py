@@ -38,7 +38,7 @@ class DataFluxIterableDataset(Listed, IterableDataset):
         bucket_name: str,
         config: Config | None = None,
         data_format_fn: Callable[[bytes], Any] = data_format_default,
-        storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
+        storage_client: Any = None,
     ) -> None:
         """List the bucket: one request for each 1,000 objects, in parallel."""
         self.check_arguments(transform=data_format_fn)

@@ -22,17 +22,17 @@ class Config(listing.Config):
 
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the original's signature: design/0036
+    def __init__(
         self,
-        sort_listing_results: bool = False,  # noqa: FBT001, FBT002  the original's
+        sort_listing_results: bool = False,
         max_composite_object_size: int = 100_000_000,
         num_processes: int | None = None,
         prefix: str | None = None,
         max_listing_retries: int = 3,
         threads_per_process: int = 1,
-        disable_compose: bool = False,  # noqa: FBT001, FBT002  the original's
-        list_retry_config: Any = None,  # noqa: ANN401  an object of google.api_core
-        download_retry_config: Any = None,  # noqa: ANN401  the same
+        disable_compose: bool = False,
+        list_retry_config: Any = None,
+        download_retry_config: Any = None,
     ) -> None:
         super().__init__(
             sort_listing_results,
@@ -67,7 +67,7 @@ class DataFluxMapStyleDataset(Listed, MapDataset):
         bucket_name: str,
         config: listing.Config | None = None,
         data_format_fn: Callable[[bytes], Any] = data_format_default,
-        storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
+        storage_client: Any = None,
     ) -> None:
         """List the bucket: one request for each 1,000 objects, in parallel."""
         self.check_arguments(transform=data_format_fn)

@@ -22,7 +22,7 @@ _GOOGLE = "https://storage.googleapis.com"
 _NO_DEADLINE_S = 1e9
 
 
-def store_options(storage_client: Any = None, retry: Any = None) -> GCSOptions:  # noqa: ANN401  objects of Google's libraries
+def store_options(storage_client: Any = None, retry: Any = None) -> GCSOptions:
     """Return store options for a ``google.cloud.storage.Client`` and a ``google.api_core.retry.Retry``.
 
     The client supplies its credentials and its endpoint. Without a client: Google's application default credentials, or
@@ -47,7 +47,7 @@ def store_options(storage_client: Any = None, retry: Any = None) -> GCSOptions: 
 class ClientToken:
     """Source of tokens from a client's credentials, refreshed as the client would. Workers receive the credentials."""
 
-    def __init__(self, credentials: Any) -> None:  # noqa: ANN401  google-auth has no types
+    def __init__(self, credentials: Any) -> None:
         self._credentials = credentials
 
     def __call__(self) -> BearerToken:
@@ -63,7 +63,7 @@ class ClientToken:
         return BearerToken(held.token, expires_at, "storage_client")
 
 
-def _retries(retry: Any) -> RetryOptions:  # noqa: ANN401  an object of google.api_core
+def _retries(retry: Any) -> RetryOptions:
     try:
         initial, maximum, timeout = retry._initial, retry._maximum, retry._timeout  # noqa: SLF001  they are not public
     except AttributeError:
@@ -91,16 +91,16 @@ class Config:
 
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the original's signature: design/0036
+    def __init__(
         self,
-        sort_listing_results: bool = False,  # noqa: FBT001, FBT002  the original's
+        sort_listing_results: bool = False,
         max_composite_object_size: int = _SIZE,
         num_processes: int | None = None,
         prefix: str | None = None,
         max_listing_retries: int = _RETRIES,
-        disable_compose: bool = False,  # noqa: FBT001, FBT002  the original's
-        list_retry_config: Any = None,  # noqa: ANN401  an object of google.api_core
-        download_retry_config: Any = None,  # noqa: ANN401  the same
+        disable_compose: bool = False,
+        list_retry_config: Any = None,
+        download_retry_config: Any = None,
     ) -> None:
         self.sort_listing_results = sort_listing_results
         self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
@@ -121,7 +121,7 @@ class Bytes:
     def __init__(self, data_format_fn: Callable[[bytes], Any]) -> None:
         self._format = data_format_fn
 
-    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the function's result
+    def __call__(self, sample: Sample) -> Any:
         return self._format(sample.read())
 
 
@@ -139,7 +139,7 @@ class Objects(list[tuple[str, int]]):
 def _wrap_list_method(name: str) -> Callable[..., Any]:
     change = getattr(list, name)
 
-    def method(self: Objects, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401  those of a list
+    def method(self: Objects, *arguments: Any, **options: Any) -> Any:
         self.changed = True
         return change(self, *arguments, **options)
 
@@ -210,7 +210,7 @@ class Listed:
         self._objects, objects.changed = objects, False
 
     @classmethod
-    def from_prefix(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
+    def from_prefix(cls, *_: object, **__: object) -> Any:
         raise Unusable(f"{cls.__name__} is made by its class: ps.MapDataset and ps.IterableDataset have constructors")
 
     from_objects = from_manifest = from_catalog = from_prefix

@@ -466,11 +466,7 @@ class ProfileListing:
             yield from sorted((*entries, *folders), key=lambda each: each.key)
 
     def chosen(
-        self,
-        found: Iterable[ObjectMetadata],
-        start_after: str | None,
-        end_at: str | None,
-        patterns: PatternList | None,
+        self, found: Iterable[ObjectMetadata], start_after: str | None, end_at: str | None, patterns: PatternList | None
     ) -> Iterator[ObjectMetadata]:
         """Yield the entries between two keys that the patterns select; the last matching pattern decides."""
         kinds = {kind for kind, _ in patterns or ()}

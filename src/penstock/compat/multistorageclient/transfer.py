@@ -29,10 +29,7 @@ _HIDDEN = (".***", "***/.***")
 
 
 def send_object(
-    url: str,
-    file: str | os.PathLike[str] | IO[Any],
-    attributes: Mapping[str, Any] | None,
-    store: StoreOptions | None,
+    url: str, file: str | os.PathLike[str] | IO[Any], attributes: Mapping[str, Any] | None, store: StoreOptions | None
 ) -> None:
     """Write a file, or the rest of an open one, as an object, atomically. Raise ``FileNotFoundError`` if missing."""
     if isinstance(file, str | os.PathLike):

@@ -30,12 +30,7 @@ class Connected:
     """Base of classes that open objects by URI, with the connector's arguments."""
 
     def __init__(
-        self,
-        endpoint: str,
-        cred_path: str = "",
-        config_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
-        region: str = "",
+        self, endpoint: str, cred_path: str = "", config_path: str = "", cred_provider: Any = None, region: str = ""
     ) -> None:
         if not endpoint:
             raise WrongArgument("the endpoint is empty: pass one such as https://oss-cn-beijing.aliyuncs.com")
@@ -130,7 +125,7 @@ class OssDCPFileSystem(Connected, ObjectFileSystem):
         except (InvalidURL, TypeError):
             return False
 
-    def writer(self, path: str, **kwargs: Any) -> OssStorageWriter:  # noqa: ANN401  torch's options
+    def writer(self, path: str, **kwargs: Any) -> OssStorageWriter:
         return OssStorageWriter(self, path, **kwargs)
 
     def reader(self, path: str) -> OssStorageReader:
@@ -142,7 +137,7 @@ class OssStorageWriter(CheckpointsOf, StorageWriter):
 
     _files = OssDCPFileSystem
 
-    def __init__(self, fs: OssDCPFileSystem, path: str, **kwargs: Any) -> None:  # noqa: ANN401  torch's options
+    def __init__(self, fs: OssDCPFileSystem, path: str, **kwargs: Any) -> None:
         """Write below ``path`` with the options of ``fs``.
 
         ``overwrite`` (default True, as in torch) replaces an existing checkpoint. Torch's options for files and threads

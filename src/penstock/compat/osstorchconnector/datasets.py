@@ -157,7 +157,7 @@ class Transform:
 
     function: Callable[[DataObject], Any]
 
-    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the transform's result
+    def __call__(self, sample: Sample) -> Any:
         scheme, _, rest = sample.url.partition("://")
         key = f"/{rest.removeprefix('/')}" if scheme == "file" else f"/{rest}"
         return self.function(DataObject(key, sample.read(), "" if sample.label is None else sample.label))
@@ -173,7 +173,7 @@ class TarMembers(TarFormat):
         """Return the place of a member as its key: names may repeat, and need no ending."""
         return str(offset), name.removeprefix("./")
 
-    def made(self, key: str, values: dict[str, Any]) -> Fields | memoryview:  # noqa: ARG002  the format's
+    def made(self, key: str, values: dict[str, Any]) -> Fields | memoryview:
         [(name, data)] = values.items()
         return Fields(name, {"data": data})
 
@@ -184,7 +184,7 @@ class MemberTransform:
 
     function: Callable[[DataObject], Any]
 
-    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the transform's result
+    def __call__(self, sample: Sample) -> Any:
         return self.function(DataObject(sample.key, bytes(sample["data"].data), str(sample.columns["number"])))
 
 
@@ -203,13 +203,13 @@ class _Constructors:
     """Constructors of both datasets, with the connector's signatures."""
 
     @classmethod
-    def from_prefix(  # noqa: PLR0913  the connector's
+    def from_prefix(
         cls,
         oss_uri: str,
         endpoint: str,
         *,
         cred_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        cred_provider: Any = None,
         config_path: str = "",
         transform: Callable[[DataObject], Any] = identity,
         region: str = "",
@@ -234,13 +234,13 @@ class _Constructors:
         return cls._made(of_prefix(oss_uri, access), transform, access)
 
     @classmethod
-    def from_objects(  # noqa: PLR0913  the connector's
+    def from_objects(
         cls,
         object_uris: str | Iterable[str],
         endpoint: str,
         *,
         cred_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        cred_provider: Any = None,
         config_path: str = "",
         transform: Callable[[DataObject], Any] = identity,
         region: str = "",
@@ -250,7 +250,7 @@ class _Constructors:
         return cls._made(of_objects(object_uris, access), transform, access)
 
     @classmethod
-    def from_manifest_file(  # noqa: PLR0913  the connector's
+    def from_manifest_file(
         cls,
         manifest_file_path: str,
         manifest_parser: Callable[[BinaryIO], Iterable[tuple[str, str]]],
@@ -258,7 +258,7 @@ class _Constructors:
         endpoint: str,
         *,
         cred_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        cred_provider: Any = None,
         config_path: str = "",
         transform: Callable[[DataObject], Any] = identity,
         region: str = "",
@@ -287,14 +287,14 @@ class OssMapDataset(_Constructors, Dataset[Any]):
         return cls(MapDataset.from_catalog(catalog, transform=Transform(transform), store=access.store))
 
     @classmethod
-    def from_tar(  # noqa: PLR0913  the connector's
+    def from_tar(
         cls,
         tar_uri: str,
         tar_index_uri: str,
         endpoint: str,
         *,
         cred_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        cred_provider: Any = None,
         config_path: str = "",
         transform: Callable[[DataObject], Any] = identity,
         region: str = "",
@@ -332,7 +332,7 @@ class OssMapDataset(_Constructors, Dataset[Any]):
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def __getitem__(self, i: int) -> Any:  # noqa: ANN401  the transform's result
+    def __getitem__(self, i: int) -> Any:
         return self._dataset[i]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
@@ -362,14 +362,14 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
         return cls(dataset)
 
     @classmethod
-    def from_tar(  # noqa: PLR0913  the connector's
+    def from_tar(
         cls,
         tar_uri: str,
         tar_index_uri: str,
         endpoint: str,
         *,
         cred_path: str = "",
-        cred_provider: Any = None,  # noqa: ANN401  any SDK's
+        cred_provider: Any = None,
         config_path: str = "",
         transform: Callable[[DataObject], Any] = identity,
         shuffle: bool = False,
@@ -427,12 +427,7 @@ class Reseed:
 
     def __call__(self, seed: int) -> IterableDataset:
         return IterableDataset(
-            self.catalog,
-            transform=self.transform,
-            shuffle=self.order,
-            seed=seed,
-            place="unsharded",
-            store=self.store,
+            self.catalog, transform=self.transform, shuffle=self.order, seed=seed, place="unsharded", store=self.store
         )
 
 

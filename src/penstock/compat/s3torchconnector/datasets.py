@@ -40,7 +40,7 @@ class _OfSample:
     def __init__(self, transform: Callable[[Any], Any]) -> None:
         self._transform = transform
 
-    def __call__(self, sample: Sample) -> Any:  # noqa: ANN401  the transform's result
+    def __call__(self, sample: Sample) -> Any:
         return self._transform(SampleReader(sample))
 
 
@@ -83,14 +83,14 @@ class _RegionMixin:
         return self._endpoint
 
     @classmethod
-    def from_manifest(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
+    def from_manifest(cls, *_: object, **__: object) -> Any:
         raise Unusable(f"{cls.__name__} has no from_manifest: ps.MapDataset and ps.IterableDataset have")
 
     @classmethod
-    def from_catalog(cls, *_: object, **__: object) -> Any:  # noqa: ANN401  never returns
+    def from_catalog(cls, *_: object, **__: object) -> Any:
         raise Unusable(f"{cls.__name__} has no from_catalog: ps.MapDataset and ps.IterableDataset have")
 
-    def _ranged(self, index: SupportsIndex) -> Any:  # noqa: ANN401  the transform's result
+    def _ranged(self, index: SupportsIndex) -> Any:
         """Return the transform's result for an object that the transform reads in ranges."""
         span = self.catalog.span(index.__index__())
         known = span.stop is not None and span.etag
@@ -179,14 +179,14 @@ class S3IterableDataset(_RegionMixin, IterableDataset):
     ``penstock.DataLoader`` accepts it, too: its workers always share the objects, and an epoch can be resumed.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  the original's signature: design/0036
+    def __init__(
         self,
         region: str | None,
         get_dataset_objects: Objects,
         endpoint: str | None = None,
         transform: Callable[[Any], Any] | None = identity,
         s3client_config: S3ClientConfig | None = None,
-        enable_sharding: bool = False,  # noqa: FBT001, FBT002  the original's
+        enable_sharding: bool = False,
         reader_constructor: ReaderKind | None = None,
     ) -> None:
         """Create a dataset; programs call ``from_prefix`` or ``from_objects`` instead."""
@@ -200,7 +200,7 @@ class S3IterableDataset(_RegionMixin, IterableDataset):
         super().__init__(catalog, transform=_OfSample(self._given), place=place, store=store)
 
     @classmethod
-    def from_objects(  # type: ignore[override]  # noqa: PLR0913  the original's signature
+    def from_objects(  # type: ignore[override]
         cls,
         object_uris: str | Iterable[str],
         *,
@@ -223,7 +223,7 @@ class S3IterableDataset(_RegionMixin, IterableDataset):
         )
 
     @classmethod
-    def from_prefix(  # type: ignore[override]  # noqa: PLR0913  the original's signature
+    def from_prefix(  # type: ignore[override]
         cls,
         s3_uri: str,
         *,

@@ -25,20 +25,15 @@ class S3LightningCheckpoint(CheckpointIO):
         super().__init__(store_options(region, endpoint, s3client_config))
         self.region = region
 
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:
         """Save with ``torch.save``; the write is atomic. Raise ``Unusable`` for ``storage_options``."""
         super().save_checkpoint(checkpoint, _require_s3_url(path), storage_options)
 
-    def load_checkpoint(
-        self,
-        path: Any,  # noqa: ANN401  a URL; anything else is refused
-        map_location: object = None,
-        weights_only: bool | None = None,  # noqa: FBT001  the original's
-    ) -> Any:  # noqa: ANN401  the saved value, of any type
+    def load_checkpoint(self, path: Any, map_location: object = None, weights_only: bool | None = None) -> Any:
         """Return the saved value. ``weights_only=None`` is True, as in torch. Raise ``NotFound`` if it is missing."""
         return super().load_checkpoint(_require_s3_url(path), map_location, weights_only)
 
-    def remove_checkpoint(self, path: Any) -> None:  # noqa: ANN401  a URL; anything else is refused
+    def remove_checkpoint(self, path: Any) -> None:
         """Delete a checkpoint; a missing one is not an error."""
         super().remove_checkpoint(_require_s3_url(path))
 

@@ -57,11 +57,11 @@ class S3Reader(io.BufferedIOBase):
     bucket: str
     key: str
 
-    def read(self, size: int | None = None) -> bytes:  # noqa: ARG002  the interface
+    def read(self, size: int | None = None) -> bytes:
         """Return up to ``size`` bytes; for None or a negative size, all remaining bytes."""
         raise io.UnsupportedOperation("read")
 
-    def readinto(self, buf: Any) -> int:  # noqa: ANN401, ARG002  any buffer
+    def readinto(self, buf: Any) -> int:
         """Fill a writable buffer, and return the number of bytes read: 0 at the end."""
         raise io.UnsupportedOperation("readinto")
 
@@ -116,7 +116,7 @@ class SampleReader(io.BytesIO, SequentialS3Reader):
     def read(self, size: int | None = None) -> bytes:
         return io.BytesIO.read(self, size)
 
-    def readinto(self, buf: Any) -> int:  # noqa: ANN401  any buffer
+    def readinto(self, buf: Any) -> int:
         return io.BytesIO.readinto(self, buf)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
@@ -125,10 +125,10 @@ class SampleReader(io.BytesIO, SequentialS3Reader):
         end = super().seek(0, io.SEEK_END)
         return super().seek(min(to, end))
 
-    def write(self, data: object, /) -> NoReturn:  # noqa: ARG002  the signature is a file's
+    def write(self, data: object, /) -> NoReturn:
         raise io.UnsupportedOperation("write")
 
-    def truncate(self, size: int | None = None, /) -> NoReturn:  # noqa: ARG002  the same
+    def truncate(self, size: int | None = None, /) -> NoReturn:
         raise io.UnsupportedOperation("truncate")
 
     writelines = write
@@ -169,7 +169,7 @@ class ObjectReader(S3Reader):
     def readline(self, size: int | None = -1, /) -> bytes:
         return self._opened().readline(size)
 
-    def readinto(self, buf: Any) -> int:  # noqa: ANN401  any buffer
+    def readinto(self, buf: Any) -> int:
         return self._opened().readinto(buf)
 
     readinto1 = readinto

@@ -102,24 +102,24 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
 
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  webdataset's
+    def __init__(
         self,
         urls: str | Iterable[str] | Catalog,
         handler: Handler = reraise_exception,
         mode: str | None = None,
-        resampled: bool = False,  # noqa: FBT001, FBT002  webdataset's
-        repeat: bool = False,  # noqa: FBT001, FBT002
-        shardshuffle: bool | int | None = None,  # noqa: FBT001
-        cache_size: int = -1,  # noqa: ARG002
+        resampled: bool = False,
+        repeat: bool = False,
+        shardshuffle: bool | int | None = None,
+        cache_size: int = -1,
         cache_dir: str | None = None,
-        url_to_name: Callable[[str], str] | None = None,  # noqa: ARG002
-        detshuffle: bool = False,  # noqa: ARG002, FBT001, FBT002
+        url_to_name: Callable[[str], str] | None = None,
+        detshuffle: bool = False,
         nodesplitter: Callable[..., Any] | None = single_node_only,
         workersplitter: Callable[..., Any] | None = split_by_worker,
         select_files: Callable[[str], bool] | None = None,
         rename_files: Callable[[str], str] | None = None,
-        empty_check: bool = True,  # noqa: FBT001, FBT002
-        verbose: bool = False,  # noqa: ARG002, FBT001, FBT002
+        empty_check: bool = True,
+        verbose: bool = False,
         seed: int | None = None,
         *,
         store: StoreOptions | str | None = None,
@@ -159,7 +159,7 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
             store=self._store,
         )
 
-    def shuffle(self, size: int, **kw: Any) -> Self:  # noqa: ANN401  webdataset's
+    def shuffle(self, size: int, **kw: Any) -> Self:
         """Shuffle by ``ps.order.BlockShuffle()`` for any ``size`` above 0: no buffer is kept; ``seed=`` sets the seed.
 
         ``initial=`` has no effect: no buffer has to be filled.
@@ -195,10 +195,10 @@ class WebLoader(Fluid):
     ``ps.DataLoader`` forms the same batches for any number of workers, and resumes.
     """
 
-    def __init__(self, *args: Any, **kw: Any) -> None:  # noqa: ANN401  torch's
+    def __init__(self, *args: Any, **kw: Any) -> None:
         self._loader: DataLoader[Any] = DataLoader(*args, **kw)
 
-    def shuffle(self, size: int, **kw: Any) -> Self:  # noqa: ANN401  webdataset's
+    def shuffle(self, size: int, **kw: Any) -> Self:
         """Return this loader: its samples are mixed already. ``initial=`` has no effect."""
         strange = ", ".join(kw.keys() - {"initial"})
         _refuse(bool(strange), f"WebLoader.shuffle({strange}=)", "the order is that of the dataset, by its seed=")
@@ -232,7 +232,7 @@ class SizedWebLoader(_Sized, WebLoader):
 WebDataset._sized, WebLoader._sized = SizedWebDataset, SizedWebLoader  # noqa: SLF001  of this file
 
 
-def _refuse(wrong: bool, name: str, instead: str) -> None:  # noqa: FBT001
+def _refuse(wrong: bool, name: str, instead: str) -> None:
     if wrong:
         raise Unsupported(f"{name} is not a part of penstock.compat.webdataset: {instead}")
 

@@ -39,7 +39,7 @@ def reraise_exception(exn: Exception) -> bool:
     raise exn
 
 
-def ignore_and_continue(exn: Exception) -> bool:  # noqa: ARG001  a handler's
+def ignore_and_continue(exn: Exception) -> bool:
     """Return True: leave the sample out."""
     return True
 
@@ -50,7 +50,7 @@ def warn_and_continue(exn: Exception) -> bool:
     return True
 
 
-def ignore_and_stop(exn: Exception) -> bool:  # noqa: ARG001  a handler's
+def ignore_and_stop(exn: Exception) -> bool:
     """Return False: end the iteration."""
     return False
 
@@ -61,7 +61,7 @@ def warn_and_stop(exn: Exception) -> bool:
     return False
 
 
-def default_collation_fn(samples: list[Any]) -> Any:  # noqa: ANN401  of the samples' type
+def default_collation_fn(samples: list[Any]) -> Any:
     """Collate tuples or dicts: numbers and arrays become arrays, tensors are stacked, anything else is a list."""
     if isinstance(samples[0], Mapping):
         if any(each.keys() != samples[0].keys() for each in samples):
@@ -70,7 +70,7 @@ def default_collation_fn(samples: list[Any]) -> Any:  # noqa: ANN401  of the sam
     return tuple(_collate_values(list(column)) for column in zip(*samples, strict=True))
 
 
-def _collate_values(values: list[Any]) -> Any:  # noqa: ANN401  of the values' type
+def _collate_values(values: list[Any]) -> Any:
     if isinstance(values[0], torch.Tensor):
         return torch.stack(values)
     return np.array(values) if isinstance(values[0], (int, float, np.ndarray)) else values
@@ -129,7 +129,7 @@ def _flatten_batches(batches: Iterator[list[Any]]) -> Iterator[Any]:
         yield from batch
 
 
-def _first(sample: Mapping[str, Any], names: str | Iterable[str], *, required: bool = True) -> Any:  # noqa: ANN401
+def _first(sample: Mapping[str, Any], names: str | Iterable[str], *, required: bool = True) -> Any:
     each = names.split(";") if isinstance(names, str) else list(names)
     found = next((sample[name] for name in each if name in sample), None)
     if found is None and required and not any(name in sample for name in each):
@@ -193,7 +193,7 @@ class Fluid:
             raise Unsupported(f"{name} is not a part of penstock.compat.webdataset: {ELSEWHERE[name]}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _copy(self, stateless: str = "", **changes: Any) -> Self:  # noqa: ANN401  attributes
+    def _copy(self, stateless: str = "", **changes: Any) -> Self:
         other = object.__new__(type(self))
         other.__dict__ |= self.__dict__ | changes
         other._stateless = self._stateless or stateless
@@ -252,7 +252,7 @@ class Fluid:
         """Call a function on each value of a tuple."""
         return self._applied(_Places(args), handler)
 
-    def rename(self, handler: Handler = reraise_exception, keep: bool = True, **kw: str) -> Self:  # noqa: FBT001, FBT002  webdataset's
+    def rename(self, handler: Handler = reraise_exception, keep: bool = True, **kw: str) -> Self:
         """Rename fields: ``rename(image="jpg;png")``."""
         return self._applied(_Renamed(kw, keep), handler)
 
@@ -268,12 +268,12 @@ class Fluid:
         self,
         batchsize: int,
         collation_fn: Callable[[list[Any]], Any] | None = default_collation_fn,
-        partial: bool = True,  # noqa: FBT001, FBT002  webdataset's
+        partial: bool = True,
     ) -> Self:
         """Make batches of ``batchsize``; the last of each worker may be short, unless ``partial`` is False."""
         return self._then(_Batching(batchsize, collation_fn, partial))
 
-    def listed(self, batchsize: int, partial: bool = True) -> Self:  # noqa: FBT001, FBT002  webdataset's
+    def listed(self, batchsize: int, partial: bool = True) -> Self:
         """Make lists of ``batchsize`` samples."""
         return self.batched(batchsize, None, partial)
 
@@ -295,7 +295,7 @@ class Fluid:
         self._repetitions, self._limit = (nepochs if nepochs > 0 else sys.maxsize), nbatches
         return self
 
-    def with_length(self, n: int, silent: bool = False) -> Self:  # noqa: FBT001, FBT002  webdataset's
+    def with_length(self, n: int, silent: bool = False) -> Self:
         """Give this object the length ``n``, which changes nothing else."""
         if not silent:
             warnings.warn("with_length sets what len() returns, and nothing else: use with_epoch(n)", stacklevel=2)
@@ -328,7 +328,7 @@ class Samples(Iterator[Any]):
         self._source, self._stages, self._stateless = source, stages, stateless
         self._items: Iterator[Any] | None = None
 
-    def __next__(self) -> Any:  # noqa: ANN401  the last stage's
+    def __next__(self) -> Any:
         if self._items is None:
             self._items = self._source
             for stage in self._stages:

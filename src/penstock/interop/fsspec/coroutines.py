@@ -161,11 +161,11 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
     # -- descriptions ------------------------------------------------------------------------------------------------
 
-    async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:  # noqa: ANN401, FBT001, FBT002
+    async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
         found: list[Any] = await call(self.ls, path, detail=detail, **options)
         return found
 
-    async def _info(self, path: str, *, refresh: bool = False, **options: Any) -> Entry:  # noqa: ANN401
+    async def _info(self, path: str, *, refresh: bool = False, **options: Any) -> Entry:
         files.check_options(options)
         name = self._strip_protocol(path)
         if not refresh and (kept := self._listings.find(name)) is not None:
@@ -178,7 +178,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
                 pass
         return await call(below, source, key, self._strip_protocol, raising=bool(key))
 
-    async def _exists(self, path: str, **options: Any) -> bool:  # noqa: ANN401
+    async def _exists(self, path: str, **options: Any) -> bool:
         files.check_options(options)
         return await self._type(path) != ""
 
@@ -204,12 +204,12 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         self,
         path: str,
         maxdepth: int | None = None,
-        withdirs: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
+        withdirs: bool = False,
         *,
         detail: bool = False,
         prefix: str = "",
-        **options: Any,  # noqa: ANN401  see check_options
-    ) -> Any:  # noqa: ANN401  names, or entries by name
+        **options: Any,
+    ) -> Any:
         """Return all files below a path, or the file itself: a flat listing, or with ``maxdepth`` one per directory.
 
         ``prefix`` limits the listing to names whose next component begins with it.
@@ -241,24 +241,24 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             prefixes, depth = [each for _, below in listed for each in below], depth - 1
         return found
 
-    async def _du(self, path: str, total: bool = True, maxdepth: int | None = None, **options: Any) -> Any:  # noqa: ANN401, FBT001, FBT002
+    async def _du(self, path: str, total: bool = True, maxdepth: int | None = None, **options: Any) -> Any:
         """Return the sizes of all files below, as reported by listings; with ``total`` their sum."""
         found = await self._find(path, maxdepth=maxdepth, detail=True, **options)
         sizes = {name: each["size"] or 0 for name, each in found.items()}
         return sum(sizes.values()) if total else sizes
 
-    async def _sign(self, path: str, expiration: float = 100, **options: Any) -> str:  # noqa: ANN401  method=
+    async def _sign(self, path: str, expiration: float = 100, **options: Any) -> str:
         return str(await call(self.sign, path, expiration, **options))
 
-    async def _modified(self, path: str) -> Any:  # noqa: ANN401  a datetime
+    async def _modified(self, path: str) -> Any:
         return await call(self.modified, path)
 
-    async def _created(self, path: str) -> Any:  # noqa: ANN401  a datetime
+    async def _created(self, path: str) -> Any:
         return await call(self.created, path)
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
-    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:  # noqa: ANN401
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         files.check_options(options)
         source, key = self._object(path)
         return await read_slice(source, (key, start, end))
@@ -266,12 +266,12 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
     async def _cat_ranges(
         self,
         paths: list[str],
-        starts: Any,  # noqa: ANN401  a number, or one for each path
-        ends: Any,  # noqa: ANN401  the same
+        starts: Any,
+        ends: Any,
         max_gap: int | None = None,
-        batch_size: int | None = None,  # noqa: ARG002  all of them are one batch
+        batch_size: int | None = None,
         on_error: str = "return",
-        **options: Any,  # noqa: ANN401  see check_options
+        **options: Any,
     ) -> list[bytes | PenstockError]:
         """Return ``paths[i][starts[i]:ends[i]]``, read in parallel; ranges up to ``max_gap`` apart share a request.
 
@@ -308,13 +308,13 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
     async def _cat(
         self,
         path: str | list[str],
-        recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
+        recursive: bool = False,
         on_error: str = "raise",
-        batch_size: int | None = None,  # noqa: ARG002  all of them are one batch
+        batch_size: int | None = None,
         start: int | None = None,
         end: int | None = None,
-        **options: Any,  # noqa: ANN401  see check_options
-    ) -> Any:  # noqa: ANN401  bytes, or bytes by name
+        **options: Any,
+    ) -> Any:
         if on_error not in ("raise", "omit", "return"):
             raise Unusable(f"on_error is 'raise', 'omit' or 'return', not {on_error!r}")
         paths = await self._expand_path(path)
@@ -327,7 +327,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         pairs = zip(paths, found, strict=True)
         return {name: each for name, each in pairs if on_error != "omit" or not isinstance(each, PenstockError)}
 
-    async def _pipe_file(self, path: str, value: object, mode: str = "overwrite", **options: Any) -> None:  # noqa: ANN401
+    async def _pipe_file(self, path: str, value: object, mode: str = "overwrite", **options: Any) -> None:
         await call(self._pipe_here, path, value, mode, options)
 
     def _pipe_here(self, path: str, value: object, mode: str, options: dict[str, Any]) -> None:
@@ -342,12 +342,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         self.invalidate_cache(path)
 
     async def _put_file(
-        self,
-        lpath: str,
-        rpath: str,
-        callback: Callback = DEFAULT_CALLBACK,
-        mode: str = "overwrite",
-        **options: Any,  # noqa: ANN401  those of a write
+        self, lpath: str, rpath: str, callback: Callback = DEFAULT_CALLBACK, mode: str = "overwrite", **options: Any
     ) -> None:
         await call(self._put_here, lpath, rpath, callback, mode, options)
 
@@ -358,26 +353,26 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             files.upload(lpath, self.open(rpath, "wb" if mode == "overwrite" else "xb", **options), callback)
             self.invalidate_cache(rpath)
 
-    async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **options: Any) -> None:  # noqa: ANN401
+    async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **options: Any) -> None:
         files.check_options(options)
         source, key = self._place(rpath)
         target = lpath if isfilelike(lpath) else str(lpath)
         await call(files.download, source, key, target, callback)
 
-    async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:  # noqa: ANN401  see check_options
+    async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:
         await call(self.cp_file, path1, path2, **options)
 
-    async def _rm_file(self, path: str, **options: Any) -> None:  # noqa: ANN401
+    async def _rm_file(self, path: str, **options: Any) -> None:
         files.check_options(options)
         await call(self._rm_here, [path])
 
     async def _rm(
         self,
         path: str | list[str],
-        recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
-        batch_size: int | None = None,  # noqa: ARG002  256 run in parallel
+        recursive: bool = False,
+        batch_size: int | None = None,
         maxdepth: int | None = None,
-        **options: Any,  # noqa: ANN401  see check_options
+        **options: Any,
     ) -> None:
         """Delete files, 256 in parallel; with ``recursive`` everything below. Without it, missing files are ignored."""
         files.check_options(options)
@@ -420,7 +415,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             for path in dict.fromkeys(path for path, *_ in found):
                 self.invalidate_cache(path)
 
-    async def open_async(self, path: str, mode: str = "rb", **options: Any) -> Streamed | StreamedWriter:  # noqa: ANN401
+    async def open_async(self, path: str, mode: str = "rb", **options: Any) -> Streamed | StreamedWriter:
         """Open a file with asynchronous reads and writes: ``rb``, ``wb`` or ``xb``."""
         if "b" not in mode or options.get("compression"):
             raise Unusable("open_async opens binary files, without compression", url=self._url(path))

@@ -253,7 +253,7 @@ def open_to_read(
     return reader
 
 
-def open_to_write(source: Source, key: str, mode: str, **written: Any) -> Writer:  # noqa: ANN401  of attributes_of
+def open_to_write(source: Source, key: str, mode: str, **written: Any) -> Writer:
     """Open a file that replaces (``wb``) or creates (``xb``: a HEAD; checked again on close) an object."""
     if mode not in ("wb", "xb"):
         raise Unusable(f"objects are opened 'rb', 'wb' or 'xb', not {mode!r}", url=source.url(key))
@@ -295,7 +295,7 @@ def attributes_of(options: Mapping[str, Any], url: str) -> dict[str, Any]:
     return found
 
 
-def pipe(source: Source, key: str, value: object, *, create: bool, **written: Any) -> None:  # noqa: ANN401
+def pipe(source: Source, key: str, value: object, *, create: bool, **written: Any) -> None:
     """Write an object: one request up to the part size; above it, or with ``create``, through ``open_write``."""
     data = memoryview(value).cast("B") if memoryview(value).nbytes else memoryview(b"")  # type: ignore[arg-type]
     if not create and len(data) <= source.options.write.part_bytes:
@@ -362,7 +362,7 @@ def _check_directory(source: Source, key: str) -> None:
 class Publication(Transaction):  # type: ignore[misc]  # fsspec ships no type information
     """A transaction that also ends if a file cannot be published; fsspec 2025.12 then left all later writes pending."""
 
-    def complete(self, commit: bool = True) -> None:  # noqa: FBT001, FBT002  fsspec's signature
+    def complete(self, commit: bool = True) -> None:
         """Publish all files, or discard them; after a failure discard the remaining files."""
         system = self.fs
         try:

@@ -85,7 +85,7 @@ class PenstockFileSystem(Coroutines):
         asynchronous: bool = False,
         loop: asyncio.AbstractEventLoop | None = None,
         batch_size: int | None = None,
-        **storage_options: Any,  # noqa: ANN401  options of any store
+        **storage_options: Any,
     ) -> None:
         limits = {name: storage_options.pop(name) for name in _LIMITS if name in storage_options}
         check_limits(limits)
@@ -117,7 +117,7 @@ class PenstockFileSystem(Coroutines):
         return cls.protocol
 
     @classmethod
-    def _strip_protocol(cls, path: Any) -> Any:  # noqa: ANN401  a path or a list of paths, as in fsspec
+    def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         return strip_scheme(stringify_path(path), cls._scheme())
@@ -138,14 +138,7 @@ class PenstockFileSystem(Coroutines):
 
     # -- descriptions ------------------------------------------------------------------------------------------------
 
-    def ls(
-        self,
-        path: str,
-        detail: bool = True,  # noqa: FBT001, FBT002  fsspec's signature
-        *,
-        refresh: bool = False,
-        **options: Any,  # noqa: ANN401  see check_options
-    ) -> list[Any]:
+    def ls(self, path: str, detail: bool = True, *, refresh: bool = False, **options: Any) -> list[Any]:
         """Return the entries directly below a path, or the file itself: one request per 1,000, one more for a file.
 
         Args:
@@ -167,7 +160,7 @@ class PenstockFileSystem(Coroutines):
             self._listings.keep(name, found, since)
         return [dict(each) for each in found] if detail else [each["name"] for each in found]
 
-    def info(self, path: str, *, refresh: bool = False, **options: Any) -> dict[str, Any]:  # noqa: ANN401
+    def info(self, path: str, *, refresh: bool = False, **options: Any) -> dict[str, Any]:
         """Return ``name``, ``size`` and ``type`` of a file or a directory; of a file also ``ETag``, ``LastModified``.
 
         Costs one request, two if it is not a file.
@@ -195,7 +188,7 @@ class PenstockFileSystem(Coroutines):
             return coroutines.file(source, meta, self._strip_protocol)
         return coroutines.info(source, key, self._strip_protocol)
 
-    def exists(self, path: str, **options: Any) -> bool:  # noqa: ANN401  see check_options
+    def exists(self, path: str, **options: Any) -> bool:
         """Return whether a file or directory exists; raise an error, not False, if the store cannot answer."""
         files.check_options(options)
         return self._kind(path) != ""
@@ -238,7 +231,7 @@ class PenstockFileSystem(Coroutines):
         """Return the same as ``ukey``, as an integer."""
         return int(self.ukey(path), 16)
 
-    def sign(self, path: str, expiration: float = 100, **options: Any) -> str:  # noqa: ANN401  method= only
+    def sign(self, path: str, expiration: float = 100, **options: Any) -> str:
         """Return a URL that reads or writes the object without credentials.
 
         If the store requires headers with it (Azure), ``ps.presign`` returns them.
@@ -264,20 +257,20 @@ class PenstockFileSystem(Coroutines):
 
     # -- bytes -------------------------------------------------------------------------------------------------------
 
-    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:  # noqa: ANN401
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
         """Return ``file[start:end]``, as in Python slices: one request, and a HEAD if the slice needs the size."""
         files.check_options(options)
         source, key = self._place(path)
         return read_slice_here(source, (key, start, end))
 
-    def pipe_file(self, path: str, value: object, mode: str = "overwrite", **options: Any) -> None:  # noqa: ANN401
+    def pipe_file(self, path: str, value: object, mode: str = "overwrite", **options: Any) -> None:
         """Write a file, atomically; ``mode="create"`` raises ``AlreadyExists`` if it exists.
 
         ``metadata=`` and ``content_type=`` are stored, as by ``open``; other options raise ``Unsupported``.
         """
         self._pipe_here(path, value, mode, options)
 
-    def cp_file(self, path1: str, path2: str, copies: list[Copied] | None = None, **options: Any) -> None:  # noqa: ANN401
+    def cp_file(self, path1: str, path2: str, copies: list[Copied] | None = None, **options: Any) -> None:
         """Copy a file, server-side within a bucket; do nothing for a directory.
 
         Args:
@@ -300,8 +293,8 @@ class PenstockFileSystem(Coroutines):
         block_size: object = None,
         cache_options: object = None,
         compression: str | None = None,
-        **options: Any,  # noqa: ANN401  fsspec's signature
-    ) -> Any:  # noqa: ANN401  the same
+        **options: Any,
+    ) -> Any:
         """Open a file: ``rb``, ``wb`` (replaces), ``xb`` (creates), or in text mode with ``encoding=``.
 
         ``cache_type`` and ``block_size`` control the read-ahead (docs/fsspec.md). A write stores ``metadata=`` (also
@@ -325,7 +318,7 @@ class PenstockFileSystem(Coroutines):
             return files.Compressed(super().open(path, mode, block_size, cache_options, **options), compression)
         return super().open(path, mode, block_size, cache_options, compression, **options)
 
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:  # noqa: ANN401  fsspec's signature
+    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
         source, key = self._object(path)
         publishes = options.pop("autocommit", True)
         if mode == "rb":
@@ -356,9 +349,9 @@ class PenstockFileSystem(Coroutines):
         self,
         path1: str | list[str],
         path2: str | list[str],
-        recursive: bool = False,  # noqa: FBT001, FBT002  fsspec's signature
+        recursive: bool = False,
         maxdepth: int | None = None,
-        **options: Any,  # noqa: ANN401  see check_options
+        **options: Any,
     ) -> None:
         """Copy files as ``copy`` does, then delete the files that ``path1`` named before the copy.
 
@@ -387,16 +380,11 @@ class PenstockFileSystem(Coroutines):
         """Delete a file: one request. A missing file is not an error."""
         self._rm_here([path])
 
-    def mkdir(
-        self,
-        path: str,  # noqa: ARG002  nothing is made
-        create_parents: bool = True,  # noqa: ARG002, FBT001, FBT002  fsspec's signature
-        **options: Any,  # noqa: ANN401  see check_options
-    ) -> None:
+    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
         """Do nothing: a prefix need not be created."""
         files.check_options(options)
 
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:  # noqa: FBT001, FBT002  fsspec's signature
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
         """Do nothing."""
 
     def rmdir(self, path: str) -> None:
@@ -431,11 +419,7 @@ class PenstockFileSystem(Coroutines):
 
 
 def _rebuild_filesystem(
-    kind: type[PenstockFileSystem],
-    storage: Storage,
-    asynchronous: bool,  # noqa: FBT001  as pickles pass it
-    batch_size: int | None,
-    limits: dict[str, Any],
+    kind: type[PenstockFileSystem], storage: Storage, asynchronous: bool, batch_size: int | None, limits: dict[str, Any]
 ) -> PenstockFileSystem:
     options: dict[str, Any] = {"asynchronous": asynchronous, "batch_size": batch_size, **limits, **storage.named}
     return kind(storage.store, **options)

@@ -157,7 +157,7 @@ def _value(kind: type[StoreOptions], name: str, value: object) -> object:
     return _convert_option(field, value)
 
 
-def _convert_option(field: Any, value: object) -> object:  # noqa: ANN401  dataclasses' Field of any type
+def _convert_option(field: Any, value: object) -> object:
     return convert_value(field, value, field.name) if isinstance(value, str) else value
 
 

@@ -42,7 +42,7 @@ _INSTEAD = {
 }
 
 
-def copy(  # noqa: PLR0913  see design/0103
+def copy(
     source: str | os.PathLike[str] | Node,
     dest: str | os.PathLike[str],
     *,
@@ -126,7 +126,7 @@ def copy(  # noqa: PLR0913  see design/0103
     return _in_parts(operation, job, JobOptions(part, on, progress))
 
 
-def resume(records: Records, plan: JobPlan, **options: Any) -> Copied:  # noqa: ANN401  those of copy
+def resume(records: Records, plan: JobPlan, **options: Any) -> Copied:
     """Continue a job of this operation with the arguments that its plan has; see ``copy`` for ``options``."""
     return copy(**plan.chosen(_FORM, records.url), job=records.url, **options)
 
@@ -190,7 +190,7 @@ class _ZarrCopy(Operation):
             record.counts["copied_bytes"] += region.size_bytes
         return None
 
-    def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: ARG002  parts keep nothing
+    def finish(self, plan: JobPlan, records: Records) -> None:
         # Planned again: the source may have been written since the parts of this process began.
         _run.cache_clear()
         run = _run(self, plan.parts[0][0]) if plan.parts else self.run()

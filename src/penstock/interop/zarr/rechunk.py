@@ -506,7 +506,7 @@ class Journal:
         for page in self._source.pages(self._folder):
             yield from (each.key for each in page.entries if "/done-" in each.key)
 
-    def _read(self, key: str, form: object) -> Any:  # noqa: ANN401  JSON
+    def _read(self, key: str, form: object) -> Any:
         data, what = self._read_bytes(key), "the journal of an unfinished copy (begin anew with --overwrite)"
         return None if data is None else read_json(data, form, what, self._source.url(key))
 

@@ -159,7 +159,7 @@ class Store(AbstractStore):
         """Pickle as URL and options; with secrets only for worker processes, else raise ``Unusable``."""
         return self._again(read_only=self.read_only), ()
 
-    def with_read_only(self, read_only: bool = False) -> Store:  # noqa: FBT001, FBT002  zarr's signature
+    def with_read_only(self, read_only: bool = False) -> Store:
         """Return a new Store of the same URL, read-only or writable."""
         return self._again(read_only=read_only)()
 

@@ -15,31 +15,21 @@ class DatafluxLightningCheckpoint(CheckpointIO):
     ``disable_multipart`` has no effect: objects are uploaded in parallel parts while torch writes them.
     """
 
-    def __init__(
-        self,
-        project_name: str | None,
-        storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
-        disable_multipart: bool = False,  # noqa: FBT001, FBT002  the original's
-    ) -> None:
+    def __init__(self, project_name: str | None, storage_client: Any = None, disable_multipart: bool = False) -> None:
         super().__init__(store_options(storage_client))
         self.project_name = project_name
         self.storage_client = storage_client
         self.disable_multipart = disable_multipart
 
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:  # noqa: ANN401
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:
         """Save with ``torch.save``; the write is atomic. Raise ``Unusable`` for ``storage_options``."""
         super().save_checkpoint(checkpoint, gcs_url(path), storage_options)
 
-    def load_checkpoint(
-        self,
-        path: Any,  # noqa: ANN401  a URL, as text or as a pathlib path
-        map_location: object = None,
-        weights_only: bool | None = None,  # noqa: FBT001  Lightning's, since 2.6
-    ) -> Any:  # noqa: ANN401  the saved value, of any type
+    def load_checkpoint(self, path: Any, map_location: object = None, weights_only: bool | None = None) -> Any:
         """Return the saved value. ``weights_only=None`` is True, as in torch. Raise ``NotFound`` if it is missing."""
         return super().load_checkpoint(gcs_url(path), map_location, weights_only)
 
-    def remove_checkpoint(self, path: Any) -> None:  # noqa: ANN401  the same
+    def remove_checkpoint(self, path: Any) -> None:
         """Delete a checkpoint; a missing one is not an error."""
         super().remove_checkpoint(gcs_url(path))
 
@@ -47,10 +37,5 @@ class DatafluxLightningCheckpoint(CheckpointIO):
 class DatafluxLightningAsyncCheckpoint(AsyncCheckpointIO):
     """``DatafluxLightningCheckpoint`` in the background: see ``penstock.checkpoint.lightning.AsyncCheckpointIO``."""
 
-    def __init__(
-        self,
-        project_name: str | None,
-        storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
-        disable_multipart: bool = False,  # noqa: FBT001, FBT002  the original's
-    ) -> None:
+    def __init__(self, project_name: str | None, storage_client: Any = None, disable_multipart: bool = False) -> None:
         super().__init__(DatafluxLightningCheckpoint(project_name, storage_client, disable_multipart))

@@ -27,12 +27,7 @@ if TYPE_CHECKING:
 class GCSFileSystem(ObjectFileSystem):
     """Objects of Google Cloud Storage as files, for torch's ``FileSystemWriter`` and ``FileSystemReader``."""
 
-    def __init__(
-        self,
-        project_name: str | None,
-        debug: bool = False,  # noqa: FBT001, FBT002  the original's
-        storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
-    ) -> None:
+    def __init__(self, project_name: str | None, debug: bool = False, storage_client: Any = None) -> None:
         if debug:
             not_honoured("debug=True", "penstock.events tells what is read and written")
         super().__init__(store_options(storage_client))
@@ -71,9 +66,9 @@ class GCSDistributedWriter(CheckpointsOf, StorageWriter):
         self,
         path: Path,
         project_name: str | None,
-        storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
-        debug: bool | None = False,  # noqa: FBT001, FBT002  the original's
-        **kwargs: Any,  # noqa: ANN401  those of torch's FileSystemWriter
+        storage_client: Any = None,
+        debug: bool | None = False,
+        **kwargs: Any,
     ) -> None:
         """Set the location ``path``, without a request. ``kwargs`` are those of torch's ``FileSystemWriter``."""
         self.fs = GCSFileSystem(project_name, bool(debug), storage_client)
@@ -94,9 +89,9 @@ class GCSDistributedReader(CheckpointsOf, StorageReader):
         self,
         path: Path,
         project_name: str | None,
-        storage_client: Any = None,  # noqa: ANN401  a google.cloud.storage.Client
-        debug: bool | None = False,  # noqa: FBT001, FBT002  the original's
-        **kwargs: Any,  # noqa: ANN401  those of torch's FileSystemReader
+        storage_client: Any = None,
+        debug: bool | None = False,
+        **kwargs: Any,
     ) -> None:
         """Set the location ``path``, without a request."""
         if kwargs:

@@ -21,17 +21,17 @@ _NOT_SENT = (
 )
 
 
-def upload_chunks_concurrently_from_bytesio(  # noqa: PLR0913  the original's signature: design/0036
+def upload_chunks_concurrently_from_bytesio(
     bytesio: io.BytesIO,
-    blob: Any,  # noqa: ANN401  a google.cloud.storage.Blob
+    blob: Any,
     content_type: str | None = None,
     chunk_size: int = _PART_BYTES,
-    deadline: float | None = None,  # noqa: ARG001  see below
+    deadline: float | None = None,
     max_workers: int = _WORKERS,
     *,
-    checksum: str | None = "crc32c",  # noqa: ARG001  see below
-    timeout: Any = None,  # noqa: ANN401, ARG001  see below
-    retry: Any = None,  # noqa: ANN401  a google.api_core.retry.Retry
+    checksum: str | None = "crc32c",
+    timeout: Any = None,
+    retry: Any = None,
 ) -> None:
     """Upload all of ``bytesio`` to a blob, atomically, with the credentials of the blob's client.
 
@@ -52,7 +52,7 @@ def upload_chunks_concurrently_from_bytesio(  # noqa: PLR0913  the original's si
         writer.write(bytesio.getbuffer())
 
 
-def _refuse_unsent(blob: Any, url: str) -> None:  # noqa: ANN401  a google.cloud.storage.Blob
+def _refuse_unsent(blob: Any, url: str) -> None:
     found = [name for name in _NOT_SENT if _get_set_property(blob, name)]
     if getattr(blob, "_encryption_key", None) or getattr(blob, "encryption_key", None):
         found.insert(0, "encryption_key")
@@ -65,7 +65,7 @@ def _refuse_unsent(blob: Any, url: str) -> None:  # noqa: ANN401  a google.cloud
         raise Unsupported(f"{message}; unset it, or upload by blob.upload_from_file", url=url)
 
 
-def _get_set_property(blob: Any, name: str) -> Any:  # noqa: ANN401  a google.cloud.storage.Blob
+def _get_set_property(blob: Any, name: str) -> Any:
     """Return a property that the caller has set; None if it was loaded from the store or is not set."""
     first, *others = name.split("_")
     changed = getattr(blob, "_changes", None)

@@ -72,7 +72,7 @@ class S3StorageWriter(CheckpointsOf, StorageWriter):
         s3client_config: S3ClientConfig | None = None,
         prefix_strategy: S3PrefixStrategyBase | None = None,
         thread_count: int = 1,
-        **kwargs: Any,  # noqa: ANN401  those of torch's FileSystemWriter
+        **kwargs: Any,
     ) -> None:
         """Set the location ``path``, without a request. ``kwargs`` are those of torch's ``FileSystemWriter``."""
         overwrite = overwrite_of("S3StorageWriter", {"thread_count": thread_count, **kwargs})
