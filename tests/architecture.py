@@ -175,8 +175,9 @@ OTHERS_NAMES = {"compat", "interop"}
 BEHIND_PUBLIC = {
     *(("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest", "shards")),
     ("penstock.data.datasets.dataset", "read_manifest_catalog"),
-    # Public as a name of the package.
+    # Public as names of the package.
     ("penstock.interop.zarr.parts", "copy"),
+    *(("penstock.ray.sink", name) for name in ("write", "__init__")),
 }
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z][a-z0-9]*)?|__init__|__main__")
 THEIR_NAMES = {  # modules that other libraries' users import by these names: design/0036

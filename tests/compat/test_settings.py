@@ -76,8 +76,10 @@ WITHOUT_EFFECT = {
     "compat/zarrdataset.py": {
         "ZarrIterableDataset.check_distribution_ability": {"array_name": "it is for the library's messages"},
     },
-    "interop/arrow.py": {
-        "PenstockHandler.create_dir": {"path recursive": NO_FOLDERS},
+    "interop/arrow.py": {"PenstockHandler.create_dir": {"path recursive": NO_FOLDERS}},
+    "interop/obspec.py": {
+        "Store.put": {"use_multipart chunk_size max_concurrency": TUNES},
+        "Store.put_async": {"use_multipart chunk_size max_concurrency": TUNES},
     },
     "interop/fsspec/coroutines.py": {
         "Coroutines._cat_ranges": {"batch_size": TUNES},
@@ -100,9 +102,6 @@ WITHOUT_EFFECT = {
         "PenstockPath.glob": {"recurse_symlinks": NO_LINKS},
         "PenstockPath.open": {"buffering": TUNES},
         "PenstockPath.mkdir": {"mode parents exist_ok": NO_FOLDERS},
-        "PathInfo.exists": {"follow_symlinks": NO_LINKS},
-        "PathInfo.is_dir": {"follow_symlinks": NO_LINKS},
-        "PathInfo.is_file": {"follow_symlinks": NO_LINKS},
     },
 }
 
@@ -155,47 +154,21 @@ def test_each_unread_parameter_of_a_drop_in_is_in_the_list():
 
 FILES = PenstockFileSystem()
 URL = "memory://settings/key"
-# Methods of fsspec with keywords, and what they need besides.
-CALLS = {
-    "cat": [URL],
-    "cat_file": [URL],
-    "cat_ranges": [[URL], [0], [1]],
-    "copy": [URL, f"{URL}-2"],
-    "cp": [URL, f"{URL}-2"],
-    "cp_file": [URL, f"{URL}-2"],
-    "disk_usage": [URL],
-    "download": [URL, "copy"],
-    "du": [URL],
-    "exists": [URL],
-    "find": [URL],
-    "get": [URL, "copy"],
-    "get_file": [URL, "copy"],
-    "glob": ["memory://settings/*"],
-    "info": [URL],
-    "lexists": [URL],
-    "listdir": ["memory://settings"],
-    "ls": ["memory://settings"],
-    "makedir": [URL],
-    "mkdir": [URL],
-    "move": [URL, f"{URL}-2"],
-    "mv": [URL, f"{URL}-2"],
-    "open": [URL],
-    "pipe": [URL, b"data"],
-    "pipe_file": [URL, b"data"],
-    "put": [__file__, URL],
-    "put_file": [__file__, URL],
-    "read_bytes": [URL],
-    "read_text": [URL],
-    "rename": [URL, f"{URL}-2"],
-    "rm": [URL],
-    "sign": [URL],
-    "stat": [URL],
-    "touch": [URL],
-    "upload": [__file__, URL],
-    "walk": ["memory://settings"],
-    "write_bytes": [URL, b"data"],
-    "write_text": [URL, "data"],
-}
+FOLDER, COPY = "memory://settings", f"{URL}-2"
+# What methods of fsspec with keywords need besides, and their names.
+NEEDED = (
+    ((URL,), ("cat", "cat_file", "disk_usage", "du", "exists", "find", "info", "lexists", "makedir", "mkdir", "open")),
+    ((URL,), ("read_bytes", "read_text", "rm", "sign", "stat", "touch")),
+    ((FOLDER,), ("listdir", "ls", "walk")),
+    ((f"{FOLDER}/*",), ("glob",)),
+    ((URL, COPY), ("copy", "cp", "cp_file", "move", "mv", "rename")),
+    ((URL, "copy"), ("download", "get", "get_file")),
+    ((__file__, URL), ("put", "put_file", "upload")),
+    ((URL, b"data"), ("pipe", "pipe_file", "write_bytes")),
+    ((URL, "data"), ("write_text",)),
+    (([URL], [0], [1]), ("cat_ranges",)),
+)
+CALLS = {name: given for given, names in NEEDED for name in names}
 
 
 def test_each_method_of_fsspec_with_keywords_is_in_the_list():

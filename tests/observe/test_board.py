@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+from math import inf
 from secrets import token_hex
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from penstock.events import HOST_WORDS, CacheCounts, count_cache, measured_caches
-from penstock.observe.board import Board, Notice, folder_of
+from penstock.events import HOST_WORDS, CacheCounts, HostTimings, count_cache, measured_caches
+from penstock.histogram import Histogram
+from penstock.observe.board import COUNTS, DISTRIBUTIONS, Board, Notice, cumulate_buckets, folder_of
 from tests.children import forked
 from tests.observe.reads import keys_of, read_all, source_of
 
@@ -49,7 +53,7 @@ def test_killed_child_keeps_its_last_written_counts(tmp_path, name):
     def work():
         notice = Notice(name)
         read_all(source, keys)
-        notice.write()
+        notice.publish()
         read_all(source, keys)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -100,3 +104,27 @@ def test_counts_of_caches_are_added_over_processes(name, tmp_path):
         assert status() == 0
     assert board.gather().caches[directory] == CacheCounts(hits=5, hit_bytes=30)
     board.close()
+
+
+BOUNDS = tuple(1e-6 * 2**power for power in range(9, 27))
+
+
+def test_names_are_unique_and_every_value_can_be_read():
+    names = [each.name for each in (*COUNTS, *DISTRIBUTIONS)]
+    assert len(set(names)) == len(names)
+    host = HostTimings()
+    assert [each.value(host) for each in COUNTS] == [0] * len(COUNTS)
+    assert [each.value(host).count for each in DISTRIBUTIONS] == [0, 0]
+
+
+@given(st.lists(st.floats(1e-7, 1e4), max_size=50))
+def test_cumulated_counts_are_those_of_the_numbers_to_within_a_bucket(numbers):
+    histogram = Histogram()
+    for number in numbers:
+        histogram.add(number)
+    counts = cumulate_buckets(histogram, BOUNDS)
+    assert counts == sorted(counts)
+    assert counts[-1] == len(numbers)
+    for bound, count in zip((*BOUNDS, inf), counts, strict=True):
+        assert count <= sum(number <= bound * 1.0001 for number in numbers)
+        assert count >= sum(number <= bound / 1.0001 for number in numbers)

@@ -76,7 +76,7 @@ _ONLY: dict[str, tuple[object, str]] = {
     "stream_name": ("stream", _ELSEWHERE["Stream"]),
     "stream_config": (None, _ELSEWHERE["Stream"]),
 }
-_FILES = ("jpeg", "png")
+_IMAGES = ("jpeg", "png", "pil")
 _LISTS = {"jpeg_array": 0, "jpegarray": 0, "list[jpeg]": 4, "list[png]": 4, "list[pil]": 4}
 
 
@@ -91,17 +91,10 @@ def _refuse(wrong: bool, name: str, instead: str) -> None:
         raise Unsupported(f"{name} is not a part of penstock.compat.streaming: {instead}")
 
 
-def _open_image(data: memoryview) -> Image:
+def _open_image(data: memoryview, *, raw: bool) -> Image:
     with require_extras("images need Pillow", PIL="demo"):
         from PIL import Image
-    return Image.open(io.BytesIO(data))
-
-
-def _raw(data: memoryview) -> Image:
-    with require_extras("images need Pillow", PIL="demo"):
-        from PIL import Image
-    mode, size, pixels = pillow_parts(data)
-    return Image.frombytes(mode, size, pixels)
+    return Image.frombytes(*pillow_parts(data)) if raw else Image.open(io.BytesIO(data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,44 +111,29 @@ class _AsDict:
         kind = column.encoding
         if kind == "bytes":
             return bytes(data)
-        if kind == "pil":
-            return _raw(data)
-        if kind in _FILES:
-            return _open_image(data)
+        if kind in _IMAGES:
+            return _open_image(data, raw=kind == "pil")
         if kind in _LISTS:
-            return [(_raw if kind == "list[pil]" else _open_image)(each) for each in list_parts(data, _LISTS[kind])]
+            return [_open_image(each, raw=kind == "list[pil]") for each in list_parts(data, _LISTS[kind])]
         return value_of(column, data)
 
 
 class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
     """Samples of MDS shards, with the arguments of Mosaic's ``StreamingDataset``; all of them by name.
 
+    ``streams``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``sampling_method``,
+    ``sampling_granularity``, ``partition_algo``, ``num_canonical_nodes``, ``shuffle_algo``, ``shuffle_block_size``,
+    ``batching_method``, ``allow_unsafe_types``, ``replication``, ``stream_name`` and ``stream_config`` must have their
+    defaults. ``keep_zip``, ``predownload`` and ``cache_limit`` have no effect: nothing is kept on a disk.
+
     Args:
-        streams: None only.
         remote: URL of the folder with ``index.json``, or a directory; or a ``ps.Catalog`` of MDS shards.
         local: Directory of the shards without ``remote``; with it, not used: nothing is copied.
         split: Folder below ``remote``, or ``local``.
-        download_retry: 2 only: pass ``store=``.
-        download_timeout: 60 only: pass ``store=``.
-        validate_hash: None only.
-        keep_zip: Not used: no file is kept.
         epoch_size: The number of samples, or None.
-        predownload: Not used: reads are ahead by bytes.
-        cache_limit: Not used: no disk is.
-        sampling_method: ``"balanced"`` only.
-        sampling_granularity: 1 only.
-        partition_algo: ``"relaxed"`` only.
-        num_canonical_nodes: None only: the order is the same for any number of nodes.
         batch_size: Samples per batch and rank, as the loader has; default 1.
         shuffle: Shuffle by ``ps.order.Lanes()``.
-        shuffle_algo: ``"py1e"`` only, which is not its order.
         shuffle_seed: Seed of the order.
-        shuffle_block_size: None only.
-        batching_method: ``"random"`` only.
-        allow_unsafe_types: False only.
-        replication: None only.
-        stream_name: ``"stream"`` only.
-        stream_config: None only.
         store: Options of the store, or the name of a profile; default: environment and profile.
 
     Attributes:
@@ -235,9 +213,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         """The number of samples of all ranks."""
         return len(self._catalog)
 
-    @property
-    def size(self) -> int:
-        return len(self._catalog)
+    size = num_samples
 
     @property
     def next_epoch(self) -> int:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.errors import MissingExtra, Unusable, kind_of, require_extras
+from penstock.errors import Unusable, kind_of, require_extras
 from penstock.values import switch, whole
 
 with require_extras("penstock.compat.zarrdataset needs torch", torch="torch"):
@@ -223,10 +223,8 @@ class _ChunkOrder:
 
 
 def _zarr() -> Any:
-    try:
+    with require_extras("zarr arrays need zarr", zarr="zarr"):
         import zarr
-    except ModuleNotFoundError as error:
-        raise MissingExtra("zarr arrays need zarr: pip install 'penstock[zarr]'") from error
     return zarr
 
 

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.copies import copy_object, delete_sources
 from penstock.engine.blocks import compute_seek
@@ -478,33 +478,15 @@ class RandomFile(io.RawIOBase):
         return Span(self._meta.key, start, stop, self._meta.etag, whole=start == 0 and stop == self._meta.size)
 
 
-class _ColumnChunk(Protocol):
-    data_page_offset: int
-    dictionary_page_offset: int | None
-    total_compressed_size: int
-
-
-class _ArrowRowGroup(Protocol):
-    num_columns: int
-
-    def column(self, number: int, /) -> _ColumnChunk: ...
-
-
-class _Metadata(Protocol):
-    num_row_groups: int
-
-    def row_group(self, number: int, /) -> _ArrowRowGroup: ...
-
-
 class Layout:
-    """The column chunks of each row group, in byte order; read from the metadata when needed.
+    """The column chunks of each row group, in byte order; read from a ``pyarrow.parquet.FileMetaData`` when needed.
 
     Attributes:
         tail: The last bytes of the file, with all of the footer; empty if they are not kept.
 
     """
 
-    def __init__(self, metadata: _Metadata, tail: bytes = b"") -> None:
+    def __init__(self, metadata: Any, tail: bytes = b"") -> None:
         self._metadata, self.tail = metadata, tail
         self._count = metadata.num_row_groups
         self._chunks: dict[int, list[tuple[int, int, int]]] = {}
@@ -549,7 +531,7 @@ class Layout:
         return found
 
 
-def _range(group: _ArrowRowGroup, number: int) -> tuple[int, int, int]:
+def _range(group: Any, number: int) -> tuple[int, int, int]:
     column = group.column(number)
     start = column.data_page_offset
     if column.dictionary_page_offset:  # None; some writers store 0

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+W = TypeVar("W", bound="Awaited")
 
 _THREADS = 32  # parallel calls of a process, each waiting for a request
 
@@ -87,13 +88,7 @@ async def _looks(source: Source, keys: Sequence[str]) -> list[VerbOperation[Obje
             await call(_prepare_reads, source, (), arrivals)
         calls = source.batch(arrivals)
         heads = [calls.head(key) for key in keys]
-        try:
-            arrivals.expect(len(keys))
-            calls.send()
-            await arrivals.all(heads)
-        except BaseException:
-            calls.call_off(heads)
-            raise
+        await arrivals.all(heads, calls.send, calls.call_off)
         return heads
 
 
@@ -105,13 +100,7 @@ async def _reads(source: Source, spans: Sequence[Span]) -> list[ReadOperation]:
         else:
             fetching, reads = _prepare_reads(source, spans, arrivals)
         pending = [each for each in reads if not each.complete]
-        try:
-            arrivals.expect(len(pending))
-            fetching.send_reads(pending)
-            await arrivals.all(pending)
-        except BaseException:
-            fetching.cancel_reads(pending)
-            raise
+        await arrivals.all(pending, partial(fetching.send_reads, pending), fetching.cancel_reads)
         return reads
 
 
@@ -121,12 +110,7 @@ def _prepare_reads(source: Source, spans: Sequence[Span], arrivals: _Arrivals) -
 
 
 class _Loop:
-    """An event loop with its waiting coroutines: one wake-up and one timer serve all of them.
-
-    Attributes:
-        loop: The event loop.
-
-    """
+    """An event loop with its waiting coroutines: one wake-up and one timer serve all of them."""
 
     __slots__ = ("_ended", "_looking", "_waiting", "_woken", "loop")
 
@@ -175,12 +159,7 @@ class _Loop:
 
 
 class _Arrivals(Inbox):
-    """An inbox that wakes one coroutine, once, when all items that it waits for have ended.
-
-    Attributes:
-        future: Done when all items have ended.
-
-    """
+    """An inbox that wakes one coroutine, once, by ``future``, when all items that it waits for have ended."""
 
     __slots__ = ("_expected", "_loop", "_told", "future")
 
@@ -192,19 +171,24 @@ class _Arrivals(Inbox):
         self._expected = 0
         self.future = loop.loop.create_future()
 
-    def expect(self, number: int) -> None:
-        """Set how many items must end before the coroutine wakes; call this before the items are sent."""
-        self._expected = number
-        if not number:
-            self.future.set_result(None)
-
     def finished(self, item: Awaited) -> None:
         """Count one completed item; called on the transport's thread."""
         if next(self._told) == self._expected:
             self._loop.wake(self)
 
-    async def all(self, items: Sequence[Awaited]) -> None:
-        await self._loop.wait(self, items)
+    async def all(
+        self, items: Sequence[W], send: Callable[[], object], call_off: Callable[[Sequence[W]], object]
+    ) -> None:
+        """Send items, and wait until all have ended; call them off if that fails, or if the task is cancelled."""
+        try:
+            self._expected = len(items)
+            if not items:
+                self.future.set_result(None)
+            send()
+            await self._loop.wait(self, items)
+        except BaseException:
+            call_off(items)
+            raise
 
 
 def _loop() -> _Loop:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 from penstock.copies import move_object
 from penstock.errors import (
@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.interop import awaiting
 from penstock.interop.awaiting import read
 from penstock.source import open_source
-from penstock.values import Span, as_folder, check_keywords, switch
+from penstock.values import Span, as_folder, switch
 
 if TYPE_CHECKING:
     import os
@@ -47,14 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["Store"]
 
 _PIECE_BYTES = 8 << 20
-
-
-class _Tuning(TypedDict, total=False):
-    """Keywords of ``put`` that have no effect."""
-
-    use_multipart: bool | None
-    chunk_size: int
-    max_concurrency: int
+_PART_BYTES, _PARTS = 5 << 20, 12  # obspec's defaults, which have no effect
 
 
 class Store:
@@ -228,7 +221,9 @@ class Store:
         attributes: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         mode: PutMode | None = None,
-        **tuning: Any,
+        use_multipart: bool | None = None,
+        chunk_size: int = _PART_BYTES,
+        max_concurrency: int = _PARTS,
     ) -> PutResult:
         """Write an object, atomically: a PUT and a HEAD, or a multipart upload, depending on the store's options.
 
@@ -238,7 +233,9 @@ class Store:
             attributes: ``Content-Type``, and user metadata by name.
             tags: Not supported.
             mode: ``overwrite`` (default), ``create``, or a mapping with the ``e_tag`` to replace.
-            **tuning: ``use_multipart``, ``chunk_size`` and ``max_concurrency`` have no effect: the store decides.
+            use_multipart: No effect: the store's options decide.
+            chunk_size: No effect.
+            max_concurrency: No effect.
 
         Returns:
             The ETag as ``e_tag``; ``version`` is None.
@@ -247,7 +244,6 @@ class Store:
             NotSupportedError: Tags, or attributes that cannot be written.
 
         """
-        check_keywords(tuning, _Tuning, "put")
         with rename_errors():
             with self._writer(path, attributes, tags, mode) as writer:
                 for piece in _iterate_input(file):
@@ -262,7 +258,9 @@ class Store:
         attributes: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
         mode: PutMode | None = None,
-        **tuning: Any,
+        use_multipart: bool | None = None,
+        chunk_size: int = _PART_BYTES,
+        max_concurrency: int = _PARTS,
     ) -> PutResult:
         """Write an object as ``put`` does; ``file`` may also be an asynchronous iterable of pieces.
 
@@ -270,7 +268,6 @@ class Store:
             The same as ``put``.
 
         """
-        check_keywords(tuning, _Tuning, "put_async")
         if not isinstance(file, AsyncIterable):
             return await awaiting.call(partial(self.put, attributes=attributes, tags=tags, mode=mode), path, file)
         with rename_errors():
@@ -427,32 +424,32 @@ def _is_buffer(file: object) -> bool:
     return True
 
 
-_CHUNK_BYTES = 8 << 20
-
-
 class Result:
-    """An object, or a range of it, in the version that existed at the call of ``get``."""
+    """An object, or a range of it, in the version that existed at the call of ``get``.
+
+    Attributes:
+        meta: Metadata of the object.
+        attributes: ``Content-Type``, and user metadata by name.
+        range: The position of the first byte, and the position after the last byte.
+
+    """
 
     def __init__(self, source: Source, meta: ObjectMeta, path: str, span: tuple[int, int]) -> None:
         self._source = source
         self._meta = meta
-        self._span = span
+        self.range = span
         self.meta: Described = describe_object(meta, path)
         self.attributes: dict[str, str] = {"Content-Type": meta.content_type} if meta.content_type else {}
         self.attributes |= meta.metadata
 
-    @property
-    def range(self) -> tuple[int, int]:
-        return self._span
-
     def buffer(self) -> bytes:
         """Return all bytes: one GET, or one per 16 MiB, in parallel."""
-        start, stop = self._span
+        start, stop = self.range
         with rename_errors():
             return self._source.read(self._part(start, stop)) if start < stop else b""
 
     async def buffer_async(self) -> bytes:
-        start, stop = self._span
+        start, stop = self.range
         with rename_errors():
             return await read(self._source, self._part(start, stop)) if start < stop else b""
 
@@ -468,8 +465,8 @@ class Result:
                 yield await read(self._source, part)
 
     def _parts(self) -> Iterator[Span]:
-        start, stop = self._span
-        return (self._part(at, min(at + _CHUNK_BYTES, stop)) for at in range(start, stop, _CHUNK_BYTES))
+        start, stop = self.range
+        return (self._part(at, min(at + _PIECE_BYTES, stop)) for at in range(start, stop, _PIECE_BYTES))
 
     def _part(self, start: int, stop: int) -> Span:
         return Span(self._meta.key, start, stop, self._meta.etag, whole=not start and stop == self._meta.size)
@@ -571,21 +568,17 @@ class UnauthenticatedError(Unauthenticated):
     """Missing, unknown or expired credentials."""
 
 
-_NAMES: tuple[tuple[type[PenstockError], type[PenstockError]], ...] = (
-    (NotFound, NotFoundError),
-    (InvalidURL, InvalidPathError),
-    (Unsupported, NotSupportedError),
-    (AlreadyExists, AlreadyExistsError),
-    (PreconditionFailed, PreconditionError),
-    (Changed, PreconditionError),
-    (Forbidden, PermissionDeniedError),
-    (Unauthenticated, UnauthenticatedError),
+_KINDS: tuple[type[PenstockError], ...] = (
+    *(NotFoundError, InvalidPathError, NotSupportedError, AlreadyExistsError),
+    *(PreconditionError, PermissionDeniedError, UnauthenticatedError),
 )
+# Penstock's class -> obspec's, which is a subclass.
+_NAMES = {each.__bases__[0]: each for each in _KINDS} | {Changed: PreconditionError}
 
 
 def convert_error(error: PenstockError) -> PenstockError:
     """Return an error under the class name that obspec knows, or the error itself if obspec does not know it."""
-    kind = next((kind for each, kind in _NAMES if isinstance(error, each)), None)
+    kind = next((kind for each, kind in _NAMES.items() if isinstance(error, each)), None)
     if kind is None or isinstance(error, kind):
         return error
     other = kind(error.message, url=error.url, attempts=error.attempts, elapsed_s=error.elapsed_s)

@@ -243,14 +243,10 @@ class PenstockPath(UPath):
         """Return the status: one request, two for a directory; raise ``NotFound`` if nothing exists."""
         return UPathStatResult.from_info(stat_path(*self._place()))
 
-    def lstat(self) -> UPathStatResult:
-        """Return the same as ``stat``: links do not exist."""
-        return self.stat()
-
     @property
-    def info(self) -> PathInfo:
-        """Status queries for pathlib's own algorithms; each query asks the store again."""
-        return PathInfo(self)
+    def info(self) -> Self:  # type: ignore[override]
+        """This path: the status queries of pathlib's algorithms, each of which asks the store again."""
+        return self
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
         """Return whether an object or a directory exists: one or two requests. Errors are raised."""
@@ -441,14 +437,7 @@ class PenstockPath(UPath):
             raise Unusable(f"cannot copy with {', '.join(lost)}=: leave it out, or use ps.copy", url=str(self))
         super()._copy_from(source, **options)
 
-    def replace(self, target: UPath | str | os.PathLike[str]) -> Self:  # type: ignore[override]
-        """Do the same as ``rename``, which also replaces.
-
-        Returns:
-            The new path.
-
-        """
-        return self.rename(target)
+    replace = rename  # type: ignore[assignment]  # which replaces, too
 
     # -- hooks of universal_pathlib --------------------------------------------------------------------------------
 
@@ -505,25 +494,6 @@ class PenstockPath(UPath):
         if (self.protocol, self.storage_options) != (base.protocol, base.storage_options):
             return None
         return base if mine == other or mine.startswith(as_folder(other)) else None
-
-
-class PathInfo:
-    """Status queries of one path, for pathlib's algorithms."""
-
-    def __init__(self, path: PenstockPath) -> None:
-        self._path = path
-
-    def exists(self, *, follow_symlinks: bool = True) -> bool:
-        return self._path.exists()
-
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        return self._path.is_dir()
-
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
-        return self._path.is_file()
-
-    def is_symlink(self) -> bool:
-        return False
 
 
 def _name(each: object) -> str:

@@ -25,9 +25,10 @@ from penstock.events import HOST_WORDS, CacheCounts, HostTimings, JobCounts, mea
 from penstock.schema import read_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.histogram import Histogram
+    from penstock.observe.sink import Record
 
 T = TypeVar("T", HostTimings, CacheCounts, JobCounts)
 K = TypeVar("K")
@@ -38,14 +39,7 @@ _FORM: Final = {"hosts": {str: [int]}, "caches": {str: [int]}, "jobs": {str: [(f
 
 
 class Tally(NamedTuple):
-    """Counts of one process, or of several.
-
-    Attributes:
-        hosts: Counts of requests, by host.
-        caches: Counts of caches, by directory.
-        jobs: Counts of jobs, by operation.
-
-    """
+    """Counts of one process, or of several: by host, by directory of a cache, and by operation of jobs."""
 
     hosts: dict[str, HostTimings]
     caches: dict[str, CacheCounts]
@@ -89,7 +83,10 @@ class Board:
 
 
 class Notice:
-    """Writer of a child process's counts to the board of its parent: once a second, and when the child ends."""
+    """Writer of a child process's counts to the board of its parent: once a second, and when the child ends.
+
+    A sink's ``Writer``, which takes no events.
+    """
 
     def __init__(self, name: str) -> None:
         self._path = folder_of(name) / f"{os.getpid()}-{token_hex(4)}.json"
@@ -99,9 +96,9 @@ class Notice:
 
     def _run(self) -> None:
         while not self._stop.wait(_EVERY_S):
-            self.write()
+            self.publish()
 
-    def write(self) -> None:
+    def publish(self) -> None:
         aside = self._path.with_suffix(".tmp")
         # The disk may be full, or the board removed; the next write may succeed.
         with suppress(OSError):
@@ -109,10 +106,16 @@ class Notice:
             aside.replace(self._path)
 
     def close(self) -> None:
-        """Stop the thread, and write for the last time."""
+        """Stop the thread, and publish for the last time."""
         self._stop.set()
         self._thread.join(_EVERY_S)
-        self.write()
+        self.publish()
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Do nothing: this sink takes no events."""
+
+    def leave(self) -> None:
+        """Do nothing: the thread does not exist in a forked child."""
 
 
 def count_process() -> Tally:
@@ -166,12 +169,7 @@ def _lives(name: str) -> bool:
 class Metric(NamedTuple, Generic[K, V]):
     """A metric of each host, cache or operation of jobs: a counter, which only grows, or a histogram.
 
-    Attributes:
-        name: Name in snake_case.
-        unit: UCUM unit, as in OpenTelemetry.
-        help: Description in one sentence.
-        value: Function that reads the number or the histogram.
-
+    ``unit`` is of UCUM, as in OpenTelemetry; ``value`` reads the number or the histogram.
     """
 
     name: str
@@ -210,6 +208,8 @@ JOB_COUNTS: Final[tuple[Metric[JobCounts, float], ...]] = (
     Metric("job_seconds", "s", "Seconds of the parts, added up.", lambda job: job.seconds),
     Metric("job_cpu_seconds", "s", "Seconds of processors in the parts, added up.", lambda job: job.cpu_seconds),
 )
+# Of each table of a ``Tally``.
+COUNTERS: Final[tuple[tuple[Metric[Any, float], ...], ...]] = (COUNTS, CACHE_COUNTS, JOB_COUNTS)
 DISTRIBUTIONS: Final[tuple[Metric[HostTimings, Histogram], ...]] = (
     Metric("first_byte_seconds", "s", "Seconds from a read to its first byte.", lambda host: host.first_byte),
     Metric("body_bytes_per_second", "By/s", "Rates of single bodies of 64 KiB or more.", lambda host: host.body_rate),

@@ -99,45 +99,31 @@ def named_sinks(text: str) -> tuple[Sink, ...]:
 
 def _sink(word: str, where: str = VARIABLE) -> Sink:
     kind, _, rest = word.partition(":")
-    make = _KINDS.get(kind)
-    if make is None:
+    if kind not in _KINDS:
         raise ConfigError(f"{where}: {word!r} does not name a sink: write one of {', '.join(_KINDS)}")
     try:
-        return make(rest)
+        return _make_sink(kind, rest)
     except (ValueError, Unusable) as error:
         raise ConfigError(f"{where}: {kind}: {error}") from error
 
 
-def _require_path(kind: Callable[[str], Sink]) -> Callable[[str], Sink]:
-    def make(rest: str) -> Sink:
-        if not rest:
-            raise ValueError("a path has to follow the colon")
-        return kind(rest)
-
-    return make
+_KINDS: Final = ("jsonl", "chrome", "log", "otel", "prometheus")
 
 
-def _bare(kind: Callable[[], Sink]) -> Callable[[str], Sink]:
-    def make(rest: str) -> Sink:
-        if rest:
-            raise ValueError("nothing may follow this name")
-        return kind()
-
-    return make
-
-
-def _endpoint(rest: str) -> Sink:
+def _make_sink(kind: str, rest: str) -> Sink:
+    match kind:
+        case "jsonl" | "chrome":
+            if not rest:
+                raise ValueError("a path has to follow the colon")
+            return JsonLines(rest) if kind == "jsonl" else ChromeTrace(rest)
+        case "log":
+            if rest:
+                raise ValueError("nothing may follow this name")
+            return Log()
+        case "otel":
+            return OpenTelemetry(endpoint=rest)
     address, _, port = rest.rpartition(":")
     if port and not port.isdecimal():
         raise ValueError(f"port must be a number, got {port!r}: write prometheus:PORT or prometheus:ADDRESS:PORT")
     given = {"port": int(port)} if port else {}
     return Prometheus(**given, **({"address": address} if address else {}))  # type: ignore[arg-type]
-
-
-_KINDS: Final[dict[str, Callable[[str], Sink]]] = {
-    "jsonl": _require_path(JsonLines),
-    "chrome": _require_path(ChromeTrace),
-    "log": _bare(Log),
-    "otel": lambda rest: OpenTelemetry(endpoint=rest),
-    "prometheus": _endpoint,
-}

@@ -7,7 +7,7 @@ from collections import deque
 from itertools import cycle, islice
 from logging import getLogger
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from penstock.errors import Unusable, discreet, kind_of, printable
 from penstock.values import whole
@@ -94,7 +94,8 @@ class Headroom(Generic[T]):
             Unusable: Nothing has been measured yet.
 
         """
-        self._check()
+        if not self.batches:
+            raise Unusable("nothing was measured yet: iterate over it to the end")
         if not self.kept_s:
             return float("inf") if self.batch_s else 1.0
         return max(1.0, self.batch_s / self.kept_s)
@@ -144,10 +145,6 @@ class Headroom(Generic[T]):
             f"headroom: {now:,.3g} batches/s now, {most:,.3g} at most with the same batches in memory: better loading "
             f"gains {self.gain:.3g} times at most, {self.waiting:.0%} of the time (over {self.batches} batches)"
         )
-
-    def _check(self) -> None:
-        if not self.batches:
-            raise Unusable("nothing was measured yet: iterate over it to the end")
 
 
 class _Stopwatch:
@@ -199,27 +196,6 @@ _WARN_EVERY_S: Final = 30.0
 _TOTALS: Final = ("requests", "retries", "errors", "skipped", "cached", "size_bytes")
 
 
-class CountingLoader(Protocol):
-    """A loader that counts: ``penstock.DataLoader``."""
-
-    def stats(self) -> Any:  # noqa: ANN401  this room must not import its class
-        """Return the counts since the loader was made."""
-
-
-class Board(Protocol):
-    """The part of a ``SummaryWriter`` that is used."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None, /) -> object:
-        """Record a number."""
-
-
-class WandbRun(Protocol):
-    """The part of a run of Weights & Biases that is used."""
-
-    def log(self, data: dict[str, Any], /) -> object:
-        """Record numbers by name."""
-
-
 class Scalars:
     """Numbers of a loader since the previous call, for use in the training loop every few steps.
 
@@ -250,7 +226,7 @@ class Scalars:
 
     """
 
-    def __init__(self, loader: CountingLoader, prefix: str = "penstock/") -> None:
+    def __init__(self, loader: Any, prefix: str = "penstock/") -> None:  # noqa: ANN401  this room does not import it
         if not callable(getattr(loader, "stats", None)):
             raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not {kind_of(loader)}")
         self._loader = loader
@@ -276,7 +252,7 @@ class Scalars:
             }.items()
         }
 
-    def to_tensorboard(self, writer: Board, step: int) -> None:
+    def to_tensorboard(self, writer: Any, step: int) -> None:  # noqa: ANN401  of an optional library
         """Add the numbers to TensorBoard.
 
         Args:
@@ -291,7 +267,7 @@ class Scalars:
 
         self._guarded(add)
 
-    def to_wandb(self, run: WandbRun, **values: Any) -> None:  # noqa: ANN401  any value that a program logs
+    def to_wandb(self, run: Any, **values: Any) -> None:  # noqa: ANN401  the same, and any value
         """Log the numbers to a run of Weights & Biases, in one step with ``values``.
 
         Args:

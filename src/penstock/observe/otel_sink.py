@@ -11,9 +11,8 @@ import re
 from collections import OrderedDict
 from contextlib import suppress
 from dataclasses import dataclass, field
-from operator import attrgetter
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from penstock.errors import MissingExtra, Unusable, printable
@@ -26,7 +25,7 @@ from penstock.events import (
     Retried,
     context_of,
 )
-from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, JOB_COUNTS, count_process
+from penstock.observe.board import COUNTERS, DISTRIBUTIONS, count_process
 from penstock.observe.sink import fill_placeholders
 from penstock.version import VERSION
 
@@ -39,10 +38,8 @@ if TYPE_CHECKING:
 
     from penstock.events import Event, HostTimings
     from penstock.histogram import Histogram
-    from penstock.observe.board import Metric, Tally
+    from penstock.observe.board import Metric
     from penstock.observe.sink import Record
-
-K = TypeVar("K")
 
 _STAND_INS = ("opentelemetry.trace", "opentelemetry.metrics")  # the SDK's are in opentelemetry.sdk
 _FLUSH_MS = 1500  # of a worker's two seconds
@@ -50,12 +47,7 @@ _FLUSH_MS = 1500  # of a worker's two seconds
 
 @dataclass(frozen=True)
 class Providers:
-    """The providers of traces and of metrics; None: that signal is not recorded.
-
-    Attributes:
-        own: Whether they were made here, and are shut down with the sink.
-
-    """
+    """The providers of traces and of metrics; None: that signal is not recorded. ``own``: shut down with the sink."""
 
     traces: TracerProvider | None
     metrics: MeterProvider | None
@@ -85,8 +77,8 @@ def found(endpoint: str, *, traces: bool, metrics: bool) -> Providers:
             if any(_is_provider_set(each) for each in (given.traces, given.metrics)):
                 return given
         return Providers(
-            tracer_provider(_span_exporter(_collector(endpoint, "traces"))) if traces else None,
-            meter_provider(_metric_exporter(_collector(endpoint, "metrics"))) if metrics else None,
+            _tracer_provider(_collector(endpoint, "traces")) if traces else None,
+            _meter_provider(_collector(endpoint, "metrics")) if metrics else None,
             own=True,
         )
     except ImportError as error:
@@ -106,21 +98,34 @@ def _resource() -> Any:  # noqa: ANN401  the SDK is optional
     return Resource.create({**named, **rank, "process.pid": os.getpid(), "penstock.version": VERSION})
 
 
-def tracer_provider(exporter: Any) -> TracerProvider:  # noqa: ANN401  the SDK is optional
-    """Return a new provider that exports spans by ``exporter``; raise ``ImportError`` without the SDK."""
+def _tracer_provider(named: dict[str, str]) -> TracerProvider:
+    """Return a new provider with the exporter that settings describe; raise ``ImportError`` without the SDK."""
     from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
+    if named["exporter"] == "console":
+        exporter: Any = ConsoleSpanExporter()
+    else:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        exporter = OTLPSpanExporter(**_otlp(named))
     provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
 
 
-def meter_provider(exporter: Any, **options: Any) -> MeterProvider:  # noqa: ANN401  the SDK is optional
+def _meter_provider(named: dict[str, str]) -> MeterProvider:
+    """Return a new provider with the exporter and the reader that settings describe."""
     from opentelemetry.sdk.metrics import MeterProvider
-    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
 
-    reader = PeriodicExportingMetricReader(exporter, **options)
+    if named["exporter"] == "console":
+        exporter: Any = ConsoleMetricExporter()
+    else:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+        exporter = OTLPMetricExporter(**_otlp(named))
+    reader = PeriodicExportingMetricReader(exporter, **_options(named, _READER))
     return MeterProvider([reader], resource=_resource(), shutdown_on_exit=False)
 
 
@@ -254,21 +259,11 @@ def observe(meter: Meter, namespace: str, attributes: Mapping[str, str] | None =
     histograms.
     """
     state = _State(attributes or {})
-    for count in COUNTS:
-        name = f"{namespace}.{count.name}"
-        meter.create_observable_counter(
-            name, [_count(count, state, "server.address", attrgetter("hosts"))], unit=count.unit, description=count.help
-        )
-    for of in CACHE_COUNTS:
-        name = f"{namespace}.{of.name}"
-        meter.create_observable_counter(
-            name, [_count(of, state, f"{namespace}.cache", attrgetter("caches"))], unit=of.unit, description=of.help
-        )
-    for one in JOB_COUNTS:
-        name, label = f"{namespace}.{one.name}", f"{namespace}.job.operation"
-        meter.create_observable_counter(
-            name, [_count(one, state, label, attrgetter("jobs"))], unit=one.unit, description=one.help
-        )
+    labels = ("server.address", f"{namespace}.cache", f"{namespace}.job.operation")
+    for table, (label, counters) in enumerate(zip(labels, COUNTERS, strict=True)):
+        for counter in counters:
+            name, ask = f"{namespace}.{counter.name}", _count(counter, state, label, table)
+            meter.create_observable_counter(name, [ask], unit=counter.unit, description=counter.help)
     for each in DISTRIBUTIONS:
         name = f"{namespace}.{each.name}"
         meter.create_observable_gauge(name, [_quantiles(each, state)], unit=each.unit, description=each.help)
@@ -290,13 +285,11 @@ class _State:
         return self.ended or self.pid != os.getpid()
 
 
-def _count(
-    of: Metric[K, float], state: _State, label: str, rows: Callable[[Tally], Mapping[str, K]]
-) -> Callable[[Any], Iterable[Any]]:
+def _count(of: Metric[Any, float], state: _State, label: str, table: int) -> Callable[[Any], Iterable[Any]]:
     def ask(_options: object) -> Iterable[Any]:
         from opentelemetry.metrics import Observation
 
-        found = {} if state.silent else rows(count_process())
+        found = {} if state.silent else count_process()[table]
         return [Observation(of.value(each), state.attributes | {label: name}) for name, each in found.items()]
 
     return ask
@@ -509,46 +502,18 @@ def telemetry_sink(settings: tuple[tuple[str, str], ...]) -> OpenTelemetry:
 
 @dataclass(frozen=True)
 class Exporters:
-    """A function that makes the providers of a process; pickled for spawned processes.
+    """A function that makes the providers of a process; pickled for spawned processes."""
 
-    Attributes:
-        settings: Pairs of a name such as ``metrics.endpoint`` and its value. Headers may be secrets: the repr does not
-            show them.
-
-    """
-
+    # Pairs of a name such as ``metrics.endpoint`` and its value. Headers may be secrets: the repr does not show them.
     settings: tuple[tuple[str, str], ...] = field(repr=False)
 
     def __call__(self) -> tuple[TracerProvider | None, MeterProvider | None]:
         named = dict(self.settings)
         metrics, traces = _select_table(named, "metrics"), _select_table(named, "traces")
         try:
-            return (
-                tracer_provider(_span_exporter(traces)) if traces else None,
-                meter_provider(_metric_exporter(metrics), **_options(metrics, _READER)) if metrics else None,
-            )
+            return _tracer_provider(traces) if traces else None, _meter_provider(metrics) if metrics else None
         except ImportError as error:
             raise MissingExtra(f"OpenTelemetry needs pip install 'penstock[otel]' ({error})") from error
-
-
-def _span_exporter(named: dict[str, str]) -> Any:  # noqa: ANN401  the SDK is optional
-    if named["exporter"] == "console":
-        from opentelemetry.sdk.trace.export import ConsoleSpanExporter
-
-        return ConsoleSpanExporter()
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return OTLPSpanExporter(**_otlp(named))
-
-
-def _metric_exporter(named: dict[str, str]) -> Any:  # noqa: ANN401  the SDK is optional
-    if named["exporter"] == "console":
-        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter
-
-        return ConsoleMetricExporter()
-    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-
-    return OTLPMetricExporter(**_otlp(named))
 
 
 def _collector(endpoint: str, signal: str) -> dict[str, str]:

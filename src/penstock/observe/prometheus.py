@@ -8,7 +8,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from penstock.errors import MissingExtra, Unusable
-from penstock.observe.board import CACHE_COUNTS, COUNTS, DISTRIBUTIONS, JOB_COUNTS, Board, Notice, cumulate_buckets
+from penstock.observe.board import COUNTERS, DISTRIBUTIONS, Board, Notice, cumulate_buckets
 from penstock.values import whole
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Prometheus:
         if self.port is not None and whole(self.port, "a port", 1) > _LAST_PORT:
             raise Unusable(f"a port is {_LAST_PORT} at most, not {self.port}")
 
-    def open(self, *, first: bool) -> _Exposed | _Worker:
+    def open(self, *, first: bool) -> _Exposed | Notice:
         """Listen, in the first process; in its workers, begin to write counts for that process.
 
         Returns:
@@ -70,7 +70,7 @@ class Prometheus:
 
         """
         if not first:
-            return _Worker(Notice(self._board))
+            return Notice(self._board)
         try:
             import prometheus_client
         except ModuleNotFoundError:
@@ -107,25 +107,16 @@ class _Collector:
             return
         from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
-        hosts, caches, jobs = self._board.gather()
-        for count in COUNTS:
-            family = CounterMetricFamily(f"penstock_{count.name}", count.help, labels=["host"])
-            for name, host in hosts.items():
-                family.add_metric([name], count.value(host))
-            yield family
-        for of in CACHE_COUNTS if caches else ():
-            family = CounterMetricFamily(f"penstock_{of.name}", of.help, labels=["cache"])
-            for name, cache in caches.items():
-                family.add_metric([name], of.value(cache))
-            yield family
-        for one in JOB_COUNTS if jobs else ():
-            family = CounterMetricFamily(f"penstock_{one.name}", one.help, labels=["operation"])
-            for name, job in jobs.items():
-                family.add_metric([name], one.value(job))
-            yield family
+        tally = self._board.gather()
+        for label, counters, rows in zip(("host", "cache", "operation"), COUNTERS, tally, strict=True):
+            for counter in counters if rows or label == "host" else ():
+                family = CounterMetricFamily(f"penstock_{counter.name}", counter.help, labels=[label])
+                for name, counts in rows.items():
+                    family.add_metric([name], counter.value(counts))
+                yield family
         for each in DISTRIBUTIONS:
             shown = HistogramMetricFamily(f"penstock_{each.name}", each.help, labels=["host"])
-            for name, host in hosts.items():
+            for name, host in tally.hosts.items():
                 histogram = each.value(host)
                 shown.add_metric([name], _buckets(histogram, _BOUNDS[each.name]), histogram.total)
             yield shown
@@ -154,17 +145,3 @@ class _Exposed:
         if self._server is not None:
             # Closes only this process's copy of the socket: the port belongs to the parent.
             self._server.socket.close()
-
-
-class _Worker:
-    def __init__(self, notice: Notice) -> None:
-        self._notice = notice
-
-    def write(self, records: Sequence[Record]) -> None:
-        """Do nothing: this sink takes no events."""
-
-    def close(self) -> None:
-        self._notice.close()
-
-    def leave(self) -> None:
-        """Do nothing: the thread does not exist in a forked child."""

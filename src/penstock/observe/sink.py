@@ -9,6 +9,7 @@ import fcntl
 import os
 from contextlib import suppress
 from dataclasses import fields, replace
+from functools import cache
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -214,14 +215,9 @@ def sentence(event: Event) -> str:
         value = getattr(event, name)
         if name == "url" or value in ("", None):
             continue
-        text = (
-            describe_error(value)
-            if isinstance(value, BaseException)
-            else f"{value:.6g}"
-            if isinstance(value, float)
-            else value
-        )
-        words.append(f"{name}={text}")
+        if isinstance(value, BaseException):
+            value = describe_error(value)
+        words.append(f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}")
     # Another user's key may hold line breaks, which would forge records, and terminal escapes.
     return printable(" ".join(words))
 
@@ -233,11 +229,6 @@ def discreet_event(event: Event) -> Event:
     return replace(event, **changed) if changed else event
 
 
+@cache
 def _names(kind: type[Event]) -> tuple[str, ...]:
-    names = _known.get(kind)
-    if names is None:
-        names = _known[kind] = tuple(field.name for field in fields(kind))
-    return names
-
-
-_known: Final[dict[type[Event], tuple[str, ...]]] = {}
+    return tuple(field.name for field in fields(kind))

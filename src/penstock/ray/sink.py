@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from penstock.jobs.packing.members import (
 )
 from penstock.jobs.packing.pack import Destination, Packing, PackOptions
 from penstock.source import open_source
-from penstock.values import as_folder, check_keywords
+from penstock.values import as_folder
 
 with require_extras("penstock.ray.write needs Ray Data", ray="ray", pyarrow="ray"):
     import ray.data
@@ -53,24 +53,18 @@ _AT_ONCE = 64  # rows that become Python's
 _KEYS = ("key", KEY)
 
 
-class SinkKeywords(TypedDict, total=False):
-    """Further keyword arguments of ``write``: see there."""
-
-    samples: int | None
-    bytes: int | None
-    key: KeyRule
-    overwrite: bool
-    verify: bool
-
-
-def write(
+def write(  # noqa: PLR0913  the options of ps.pack
     rows: ray.data.Dataset,
     url: str | os.PathLike[str],
     *,
     format: str = "tar",  # noqa: A002  the field's word
-    store: StoreOptions | str | None = None,
+    samples: int | None = None,
+    bytes: int | None = None,  # noqa: A002  as ps.pack's
+    key: KeyRule = "first-dot",
+    overwrite: bool = False,
+    verify: bool = True,
     concurrency: int | None = None,
-    **how: Unpack[SinkKeywords],
+    store: StoreOptions | str | None = None,
 ) -> Catalog:
     """Write the rows of a dataset of Ray Data into shards, with their catalog, ``index.catalog``, and ``pack.json``.
 
@@ -88,12 +82,14 @@ def write(
         rows: The dataset.
         url: Prefix or directory for the shards.
         format: ``"tar"``, ``"zip"`` or ``"parquet"``, as ``ps.pack`` writes them.
+        samples: Most samples of a shard.
+        bytes: Most bytes of a shard; default: 256 MiB if ``samples`` is not given.
+        key: Rule by which names are taken apart: ``"first-dot"`` or ``"last-dot"``.
+        overwrite: Delete the shards and the catalog that are there.
+        verify: Read each shard back.
+        concurrency: The most tasks that write at once; default: as Ray decides.
         store: Options without secrets, or the name of a profile, which every machine has; default: environment and
             profile.
-        concurrency: The most tasks that write at once; default: as Ray decides.
-        **how: ``samples`` and ``bytes``, the most of each shard (default: 256 MiB); ``key``, the rule by which names
-            are taken apart (``"first-dot"``, ``"last-dot"``); ``overwrite``: delete the shards and the catalog that
-            are there; ``verify``: read each shard back, the default.
 
     Returns:
         The catalog of the samples.
@@ -112,10 +108,11 @@ def write(
         'Penstock'
 
     """
-    check_keywords(how, SinkKeywords, "penstock.ray.write")
     if not isinstance(rows, ray.data.Dataset):
         raise Unusable(f"rows must be a dataset of Ray Data, got {kind_of(rows)}; ps.pack writes those of Penstock")
-    sink = ShardSink(url, format=format, store=store, **how)
+    sink = ShardSink(
+        url, format=format, samples=samples, bytes=bytes, key=key, overwrite=overwrite, verify=verify, store=store
+    )
     rows.write_datasink(sink, concurrency=concurrency)
     return sink.catalog()
 
@@ -126,9 +123,12 @@ class ShardSink(Datasink[Any]):
     Args:
         url: Prefix or directory for the shards.
         format: ``"tar"``, ``"zip"`` or ``"parquet"``.
-        store: Options without secrets, or the name of a profile, which every machine has; default: environment and
-            profile.
-        **how: Further keyword arguments of ``write``.
+        samples: As for ``write``, like the other arguments.
+        bytes: Most bytes of a shard.
+        key: Rule by which names are taken apart.
+        overwrite: Delete the shards and the catalog that are there.
+        verify: Read each shard back.
+        store: Options without secrets, or the name of a profile.
 
     Example:
         >>> import penstock.ray
@@ -137,24 +137,28 @@ class ShardSink(Datasink[Any]):
 
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  as write
         self,
         url: str | os.PathLike[str],
         *,
         format: str = "tar",  # noqa: A002  the field's word
+        samples: int | None = None,
+        bytes: int | None = None,  # noqa: A002  as ps.pack's
+        key: KeyRule = "first-dot",
+        overwrite: bool = False,
+        verify: bool = True,
         store: StoreOptions | str | None = None,
-        **how: Unpack[SinkKeywords],
     ) -> None:
-        check_keywords(how, SinkKeywords, "penstock.ray.ShardSink")
         if format not in _FORMATS:
             raise Unusable(
                 f"format must be one of {', '.join(map(repr, _FORMATS))}, got {format!r}; ps.pack writes MDS"
             )
         self._form_name, self._store, self._to = format, store, os.fspath(url)
-        self._options = PackOptions(**how).limited(format)
-        source, key = self._opened()
-        source.require(Put, key)
-        self._url = source.url(key)
+        limits = PackOptions(samples=samples, bytes=bytes, key=key, overwrite=overwrite, verify=verify)
+        self._options = limits.limited(format)
+        source, folder = self._opened()
+        source.require(Put, folder)
+        self._url = source.url(folder)
         self._rule().described()  # refuses a function, which no catalog can keep
 
     def get_name(self) -> str:

@@ -100,14 +100,14 @@ def test_a_finished_job_is_not_that_of_a_source_that_was_written_since(source, t
 
 
 def test_a_second_planner_takes_the_plan_of_the_first_that_writes_already(source, tmp_path, monkeypatch):
-    job, to, check = tmp_path / "job", tmp_path / "to.zarr", rechunk.CopyRun.check_empty
+    job, to, check = tmp_path / "job", tmp_path / "to.zarr", rechunk.Journal.check_empty
 
     def later(run):
-        monkeypatch.setattr(rechunk.CopyRun, "check_empty", check)
+        monkeypatch.setattr(rechunk.Journal, "check_empty", check)
         copy(source, to, job=job, part="1/2", **FORM)
         check(run)
 
-    monkeypatch.setattr(rechunk.CopyRun, "check_empty", later)
+    monkeypatch.setattr(rechunk.Journal, "check_empty", later)
     assert copy(source, to, job=job, **FORM).complete
     assert files(to) == alone(source, tmp_path)
 

@@ -17,11 +17,7 @@ __all__ = ["DatafluxCheckpoint", "DatafluxCheckpointBuffer"]
 class DatafluxCheckpoint:
     """Files for ``torch.save`` and ``torch.load`` on the objects of a bucket, in bounded memory.
 
-    Attributes:
-        project_name: As given; not needed to find objects.
-        bucket_name: As given.
-        storage_client: As given.
-
+    ``storage_client`` is a ``google.cloud.storage.Client``; ``project_name`` is not needed to find objects.
     """
 
     def __init__(self, project_name: str | None, bucket_name: str, storage_client: Any = None) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.compat.dataflux_pytorch.listing import Bytes, Config, Listed, data_format_default, list_bucket
+from penstock.compat.dataflux_pytorch.listing import Config, Listed, data_format_default
 from penstock.data.datasets.batched import Batched
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.reading.objects import singles
@@ -24,29 +24,10 @@ class DataFluxIterableDataset(Listed, IterableDataset):
     objects, and every rank yields all of them. To shard across ranks, assign ``objects``, or use
     ``penstock.IterableDataset``.
 
-    Attributes:
-        project_name: As given; not needed to find objects.
-        bucket_name: As given.
-        config: As given.
-        storage_client: As given; None in workers.
-
+    The arguments are attributes; ``storage_client`` is None in workers, and ``project_name`` has no effect.
     """
 
-    def __init__(
-        self,
-        project_name: str | None,
-        bucket_name: str,
-        config: Config | None = None,
-        data_format_fn: Callable[[bytes], Any] = data_format_default,
-        storage_client: Any = None,
-    ) -> None:
-        """List the bucket: one request for each 1,000 objects, in parallel."""
-        self.check_arguments(transform=data_format_fn)
-        config = Config() if config is None else config
-        catalog, store = list_bucket(bucket_name, config, storage_client)
-        super().__init__(catalog, transform=Bytes(data_format_fn), place="unsharded", store=store)
-        self.data_format_fn = data_format_fn
-        self.hold(project_name, bucket_name, config, storage_client)
+    _reading: ClassVar[dict[str, Any]] = {"place": "unsharded"}
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # stateless: each worker reads its own run
         """Return an iterator over all objects; in a worker, over its run of them."""

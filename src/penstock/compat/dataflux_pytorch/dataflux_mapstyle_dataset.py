@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.compat.dataflux_pytorch import listing
-from penstock.compat.dataflux_pytorch.listing import Bytes, Listed, data_format_default, list_bucket
+from penstock.compat.dataflux_pytorch.listing import Listed, data_format_default
 from penstock.data.datasets.map import MapDataset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Config", "DataFluxMapStyleDataset", "data_format_default"]
 
 
 class Config(listing.Config):
-    """Settings of a listing: see ``listing.Config``.
-
-    Attributes:
-        threads_per_process: No effect: a batch is read with all its requests in flight.
-
-    """
+    """Settings of a listing: see ``listing.Config``. ``threads_per_process`` has no effect."""
 
     def __init__(
         self,
@@ -53,26 +45,7 @@ class DataFluxMapStyleDataset(Listed, MapDataset):
     By default the bytes themselves are returned. The bucket is listed when the dataset is created. A DataLoader's batch
     is read with all its requests in flight; ``penstock.DataLoader`` accepts this dataset, too.
 
-    Attributes:
-        project_name: As given; not needed to find objects.
-        bucket_name: As given.
-        config: As given.
-        storage_client: As given; None in workers.
-
+    The arguments are attributes; ``storage_client`` is None in workers, and ``project_name`` has no effect.
     """
 
-    def __init__(
-        self,
-        project_name: str | None,
-        bucket_name: str,
-        config: listing.Config | None = None,
-        data_format_fn: Callable[[bytes], Any] = data_format_default,
-        storage_client: Any = None,
-    ) -> None:
-        """List the bucket: one request for each 1,000 objects, in parallel."""
-        self.check_arguments(transform=data_format_fn)
-        config = Config() if config is None else config
-        catalog, store = list_bucket(bucket_name, config, storage_client)
-        super().__init__(catalog, transform=Bytes(data_format_fn), store=store)
-        self.data_format_fn = data_format_fn
-        self.hold(project_name, bucket_name, config, storage_client)
+    _settings = Config

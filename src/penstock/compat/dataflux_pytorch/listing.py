@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.catalog.catalog import Catalog, Entry, scan_all
 from penstock.engine.contracts.credentials import BearerToken
@@ -80,12 +80,10 @@ _SIZE, _RETRIES = 100_000_000, 3  # the original's defaults
 class Config:
     """Settings of a listing. Only ``prefix`` and the retry settings have an effect.
 
+    Objects are always sorted, and never composed; this process lists with parallel requests, each retried separately.
+
     Attributes:
-        sort_listing_results: No effect: objects are always sorted.
-        max_composite_object_size: No effect: objects are never composed, and nothing is written to the bucket.
-        num_processes: No effect: this process lists with parallel requests.
         prefix: List only objects whose names begin with it; None: the whole bucket.
-        max_listing_retries: No effect: each request is retried separately; see ``list_retry_config``.
         list_retry_config: A ``google.api_core.retry.Retry`` for the listing; None: Penstock's own settings.
         download_retry_config: The same for reads.
 
@@ -126,12 +124,7 @@ class Bytes:
 
 
 class Objects(list[tuple[str, int]]):
-    """Objects of a dataset as (name, size) pairs, in order; changes to the list change the dataset.
-
-    Attributes:
-        changed: Whether a method has changed the list.
-
-    """
+    """Objects of a dataset as (name, size) pairs, in order; changes to the list change the dataset."""
 
     changed = False
 
@@ -170,16 +163,32 @@ def list_bucket(bucket_name: str, config: Config, storage_client: object) -> tup
 
 
 class Listed:
-    """Mixin of both datasets: the arguments as attributes, and the objects as a list."""
+    """Mixin of both datasets: the constructor, the arguments as attributes, and the objects as a list."""
 
+    _settings: ClassVar[type[Config]] = Config
+    _reading: ClassVar[dict[str, Any]] = {}  # further arguments of Penstock's dataset
+    check_arguments: Callable[..., None]
     _catalog: Catalog
     _objects: Objects | None = None
 
-    def hold(self, project_name: str | None, bucket_name: str, config: Config, storage_client: object) -> None:
+    def __init__(
+        self,
+        project_name: str | None,
+        bucket_name: str,
+        config: Config | None = None,
+        data_format_fn: Callable[[bytes], Any] = data_format_default,
+        storage_client: Any = None,
+    ) -> None:
+        """List the bucket: one request for each 1,000 objects, in parallel."""
+        self.check_arguments(transform=data_format_fn)
+        config = self._settings() if config is None else config
+        catalog, store = list_bucket(bucket_name, config, storage_client)
+        super().__init__(catalog, transform=Bytes(data_format_fn), store=store, **self._reading)  # type: ignore[call-arg]
         self.project_name = project_name
         self.bucket_name = bucket_name
         self.config = config
-        self.storage_client: Any = storage_client
+        self.data_format_fn = data_format_fn
+        self.storage_client = storage_client
 
     @property
     def catalog(self) -> Catalog:

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 
 
 def local_copy(download: Callable[[str, str], None], path: str) -> str:
-    """Copy an object to a temporary file, kept until the process ends, and return its path.
-
-    Args:
-        download: Function that writes an object to a file: ``StorageClient.download_file``.
-        path: The object's path below the profile.
-
-    """
+    """Copy an object to a temporary file, kept until the process ends, and return its path."""
     suffix = path.rpartition("/")[2][-64:]
     handle, name = tempfile.mkstemp(dir=_make_temp_folder(os.getpid()), suffix=suffix)
     os.close(handle)
@@ -45,17 +39,8 @@ def _make_temp_folder(process: int) -> str:
 
 _PIECE_BYTES = 8 << 20
 _METHODS = (
-    "read",
-    "read1",
-    "readinto",
-    "readline",
-    "readlines",
-    "peek",
-    "seek",
-    "tell",
-    "write",
-    "writelines",
-    "flush",
+    *("read", "read1", "readinto", "readline", "readlines", "peek"),
+    *("seek", "tell", "write", "writelines", "flush"),
 )
 
 

@@ -16,7 +16,7 @@ with require_extras("penstock.compat.multistorageclient.torch needs torch", torc
     import torch
 
     from penstock.checkpoint.dcp import StorageReader, StorageWriter
-    from penstock.compat.filesystem import ObjectFileSystem
+    from penstock.compat.filesystem import CheckpointsOf, ObjectFileSystem
 
 if TYPE_CHECKING:
     import os
@@ -39,49 +39,6 @@ def save(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
         return
     with open_url(str(f), "wb", attributes=attributes) as opened:
         torch.save(obj, opened, *args, **kwargs)
-
-
-class MultiStorageFileSystemReader(StorageReader):
-    """Reader of distributed checkpoints of Penstock or of Multi-Storage Client."""
-
-    def __init__(self, path: str | os.PathLike[str], thread_count: int = 1) -> None:
-        """Read below ``path``; ``thread_count`` is accepted and ignored: ranges are read in parallel."""
-        client, inner = resolve_storage_client(str(path))
-        super().__init__(client.url(inner))
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return MultiStorageFileSystem.validate_checkpoint_id(checkpoint_id)
-
-
-class MultiStorageFileSystemWriter(StorageWriter):
-    """Writer of a distributed checkpoint, in Penstock's format."""
-
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        single_file_per_rank: bool = True,
-        sync_files: bool = True,
-        thread_count: int = 1,
-        per_thread_copy_ahead: int = 10_000_000,
-        cache_staged_state_dict: bool = False,
-        overwrite: bool = True,
-    ) -> None:
-        """Write below ``path``; replace an existing checkpoint unless ``overwrite`` is False; warn about the rest."""
-        given = {
-            "single_file_per_rank": single_file_per_rank,
-            "sync_files": sync_files,
-            "thread_count": thread_count,
-            "per_thread_copy_ahead": per_thread_copy_ahead,
-            "cache_staged_state_dict": cache_staged_state_dict,
-        }
-        overwrite = overwrite_of("MultiStorageFileSystemWriter", given | {"overwrite": overwrite})
-        client, inner = resolve_storage_client(str(path))
-        super().__init__(client.url(inner), overwrite=overwrite)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        return MultiStorageFileSystem.validate_checkpoint_id(checkpoint_id)
 
 
 class MultiStorageFileSystem(ObjectFileSystem):
@@ -121,3 +78,42 @@ class MultiStorageFileSystem(ObjectFileSystem):
 
     def ls(self, path: str | os.PathLike[str]) -> list[str]:
         return [str(each) for each in MultiStoragePath(path).iterdir()]
+
+
+class MultiStorageFileSystemReader(CheckpointsOf, StorageReader):
+    """Reader of distributed checkpoints of Penstock or of Multi-Storage Client."""
+
+    _files = MultiStorageFileSystem
+
+    def __init__(self, path: str | os.PathLike[str], thread_count: int = 1) -> None:
+        """Read below ``path``; ``thread_count`` is accepted and ignored: ranges are read in parallel."""
+        client, inner = resolve_storage_client(str(path))
+        super().__init__(client.url(inner))
+
+
+class MultiStorageFileSystemWriter(CheckpointsOf, StorageWriter):
+    """Writer of a distributed checkpoint, in Penstock's format."""
+
+    _files = MultiStorageFileSystem
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        single_file_per_rank: bool = True,
+        sync_files: bool = True,
+        thread_count: int = 1,
+        per_thread_copy_ahead: int = 10_000_000,
+        cache_staged_state_dict: bool = False,
+        overwrite: bool = True,
+    ) -> None:
+        """Write below ``path``; replace an existing checkpoint unless ``overwrite`` is False; warn about the rest."""
+        given = {
+            "single_file_per_rank": single_file_per_rank,
+            "sync_files": sync_files,
+            "thread_count": thread_count,
+            "per_thread_copy_ahead": per_thread_copy_ahead,
+            "cache_staged_state_dict": cache_staged_state_dict,
+        }
+        overwrite = overwrite_of("MultiStorageFileSystemWriter", given | {"overwrite": overwrite})
+        client, inner = resolve_storage_client(str(path))
+        super().__init__(client.url(inner), overwrite=overwrite)

@@ -133,13 +133,7 @@ class SignerType(StrEnum):
 
 @dataclass
 class Range:
-    """Byte range of an object.
-
-    Attributes:
-        offset: First byte.
-        size: Number of bytes.
-
-    """
+    """Byte range of an object: its first byte, and the number of bytes."""
 
     offset: int
     size: int
@@ -147,19 +141,10 @@ class Range:
 
 @dataclass
 class ObjectMetadata:
-    """Metadata of an object or a directory.
+    """Metadata of an object or a directory (``type``).
 
-    Attributes:
-        key: Path within the profile, prefixed with ``msc://profile/`` on request.
-        content_length: Bytes.
-        last_modified: Time by the server's clock; year 1 if unknown.
-        type: "file" or "directory".
-        content_type: MIME type; only from ``info``.
-        etag: Version tag without quotes.
-        storage_class: None: Penstock does not request it.
-        metadata: User metadata; only from ``info``.
-        symlink_target: None: Penstock follows links.
-
+    Only ``info`` gives ``content_type`` and ``metadata``. An unknown ``last_modified`` is in the year 1.
+    ``storage_class`` and ``symlink_target`` are None: Penstock does not request the one, and follows links.
     """
 
     key: str
@@ -208,13 +193,7 @@ def directory(key: str) -> ObjectMetadata:
 
 @dataclass
 class DryrunResult:
-    """JSON lines files with the planned changes of a ``sync``.
-
-    Attributes:
-        files_to_add: Path of the file that lists objects to copy.
-        files_to_delete: Path of the file that lists objects to delete.
-
-    """
+    """Paths of the JSON lines files that list the objects that a ``sync`` would copy and delete."""
 
     files_to_add: str
     files_to_delete: str
@@ -222,18 +201,7 @@ class DryrunResult:
 
 @dataclass
 class SyncResult:
-    """Result of a ``sync``.
-
-    Attributes:
-        total_work_units: Objects copied, deleted and left unchanged.
-        total_files_added: Objects copied.
-        total_files_deleted: Objects deleted.
-        total_bytes_added: Bytes copied.
-        total_bytes_deleted: Bytes deleted.
-        total_time_seconds: Duration in seconds.
-        dryrun: Planned changes of a dry run; None if the changes were made.
-
-    """
+    """Result of a ``sync``; its work units are the objects copied, deleted and left unchanged."""
 
     total_work_units: int = 0
     total_files_added: int = 0

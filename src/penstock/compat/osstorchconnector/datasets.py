@@ -37,16 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Arguments shared by all of the connector's classes. Without an endpoint, objects are local files.
-
-    Attributes:
-        endpoint: Base URL of the service; empty for local files.
-        cred_path: Path of a JSON file with credentials.
-        config_path: Accepted and ignored.
-        cred_provider: An object whose ``get_credentials()`` returns credentials, as Alibaba's SDKs have them.
-        region: The bucket's region; default: the region that the endpoint names.
-
-    """
+    """Arguments shared by all of the connector's classes: see ``from_prefix``."""
 
     endpoint: str
     cred_path: str | None = ""
@@ -308,12 +299,12 @@ class OssMapDataset(_Constructors, Dataset[Any]):
             tar_uri: ``oss://bucket/key`` or ``/bucket/key`` of the archive; without an endpoint, a local path.
             tar_index_uri: The connector's index of the archive, in the same bucket; it is not read, may be missing, and
                 may be "".
-            endpoint: As for ``from_prefix``.
-            cred_path: As for ``from_prefix``.
-            cred_provider: As for ``from_prefix``.
+            endpoint: As for ``from_prefix``, like the other arguments.
+            cred_path: Path of a JSON file with credentials.
+            cred_provider: An object with ``get_credentials()``.
             config_path: Accepted and ignored.
             transform: Function that makes a sample of a ``DataObject``, whose label is the number of the file.
-            region: As for ``from_prefix``.
+            region: The bucket's region.
 
         Raises:
             NotFound: The archive does not exist, or has no file.
@@ -382,19 +373,6 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
         files come in a random order, each file once. The connector cuts chunks of about this size, and keeps the order
         within a chunk and from one epoch to the next; here the files of a chunk are mixed, and each epoch has another
         order. The seed is drawn from torch's generator, so ``torch.manual_seed`` fixes all of them.
-
-        Args:
-            tar_uri: As for ``OssMapDataset.from_tar``.
-            tar_index_uri: As for ``OssMapDataset.from_tar``: not read.
-            endpoint: As for ``from_prefix``.
-            cred_path: As for ``from_prefix``.
-            cred_provider: As for ``from_prefix``.
-            config_path: Accepted and ignored.
-            transform: As for ``OssMapDataset.from_tar``.
-            shuffle: Whether to shuffle.
-            shuffle_chunk_size: Files of a chunk, at least 1.
-            region: As for ``from_prefix``.
-
         """
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
         order = BlockShuffle(shuffle_chunk_size, 1) if shuffle else False

@@ -44,19 +44,6 @@ class _OfSample:
         return self._transform(SampleReader(sample))
 
 
-def _scan_prefix(s3_uri: str, store: S3Options) -> Catalog:
-    return scan_all(s3_uri, store)
-
-
-def _make_uri_catalog(object_uris: Sequence[str], _store: S3Options) -> Catalog:
-    return make_url_catalog(object_uris, labels=None, allow_empty=True)
-
-
-def _each(object_uris: str | Iterable[str]) -> Objects:
-    uris = [object_uris] if isinstance(object_uris, str) else object_uris
-    return partial(_make_uri_catalog, [s3_url(each) for each in uris])
-
-
 def _find_objects(get_dataset_objects: Objects, store: S3Options) -> Catalog:
     found = get_dataset_objects(store)
     if not isinstance(found, Catalog):
@@ -64,23 +51,78 @@ def _find_objects(get_dataset_objects: Objects, store: S3Options) -> Catalog:
     return found
 
 
-class _RegionMixin:
-    """Mixin of both datasets: the region, the endpoint and range-based reads."""
+class _Connected:
+    """Mixin of both datasets: the region, the endpoint, the constructors and range-based reads."""
 
-    _region: str | None
-    _endpoint: str | None
+    region: str | None
+    endpoint: str | None
     _kind: ReaderKind
     _given: Callable[[Any], Any]
     catalog: Catalog
     _source: Any
 
-    @property
-    def region(self) -> str | None:
-        return self._region
+    def _keep(
+        self,
+        region: str | None,
+        endpoint: str | None,
+        transform: Callable[[Any], Any] | None,
+        reader: ReaderKind | None,
+    ) -> None:
+        self.region, self.endpoint = region, endpoint
+        self._kind, self._given = reader_kind(reader), transform or identity
 
-    @property
-    def endpoint(self) -> str | None:
-        return self._endpoint
+    @classmethod
+    def from_objects(
+        cls,
+        object_uris: str | Iterable[str],
+        *,
+        region: str | None,
+        endpoint: str | None = None,
+        transform: Callable[[Any], Any] | None = identity,
+        s3client_config: S3ClientConfig | None = None,
+        reader_constructor: ReaderKind | None = None,
+        **sharding: bool,
+    ) -> Self:
+        """Return a dataset of objects of one bucket by URL, in the given order, without a request.
+
+        ``S3IterableDataset`` also takes ``enable_sharding=``.
+        """
+        uris = [s3_url(each) for each in ([object_uris] if isinstance(object_uris, str) else object_uris)]
+        return cls(  # type: ignore[call-arg]
+            region,
+            lambda _store: make_url_catalog(uris, labels=None, allow_empty=True),
+            endpoint,
+            transform,
+            s3client_config,
+            reader_constructor=reader_constructor,
+            **sharding,
+        )
+
+    @classmethod
+    def from_prefix(
+        cls,
+        s3_uri: str,
+        *,
+        region: str | None,
+        endpoint: str | None = None,
+        transform: Callable[[Any], Any] | None = identity,
+        s3client_config: S3ClientConfig | None = None,
+        reader_constructor: ReaderKind | None = None,
+        **sharding: bool,
+    ) -> Self:
+        """Return a dataset of all objects whose key begins with the URL's, listed here: one LIST for each 1,000.
+
+        ``S3IterableDataset`` also takes ``enable_sharding=``.
+        """
+        return cls(  # type: ignore[call-arg]
+            region,
+            partial(scan_all, s3_url(s3_uri)),
+            endpoint,
+            transform,
+            s3client_config,
+            reader_constructor=reader_constructor,
+            **sharding,
+        )
 
     @classmethod
     def from_manifest(cls, *_: object, **__: object) -> Any:
@@ -98,7 +140,7 @@ class _RegionMixin:
         return self._given(self._kind.open(self._source, span.key, meta))
 
 
-class S3MapDataset(_RegionMixin, MapDataset):
+class S3MapDataset(_Connected, MapDataset):
     """Map-style dataset: ``dataset[i]`` is an ``S3Reader`` of object ``i``, or ``transform(reader)``.
 
     A DataLoader's batch is read with all its requests in flight. ``penstock.DataLoader`` accepts this dataset, too.
@@ -116,51 +158,8 @@ class S3MapDataset(_RegionMixin, MapDataset):
         """Create a dataset; programs call ``from_prefix`` or ``from_objects`` instead."""
         store = store_options(region, endpoint, s3client_config)
         self.check_arguments(transform=transform)
-        self._region, self._endpoint = region, endpoint
-        self._kind, self._given = reader_kind(reader_constructor), transform or identity
+        self._keep(region, endpoint, transform, reader_constructor)
         super().__init__(_find_objects(get_dataset_objects, store), transform=_OfSample(self._given), store=store)
-
-    @classmethod
-    def from_objects(  # type: ignore[override]
-        cls,
-        object_uris: str | Iterable[str],
-        *,
-        region: str | None,
-        endpoint: str | None = None,
-        transform: Callable[[Any], Any] | None = identity,
-        s3client_config: S3ClientConfig | None = None,
-        reader_constructor: ReaderKind | None = None,
-    ) -> Self:
-        """Return a dataset of objects of one bucket by URL, in the given order, without a request."""
-        return cls(
-            region,
-            _each(object_uris),
-            endpoint,
-            transform=transform,
-            s3client_config=s3client_config,
-            reader_constructor=reader_constructor,
-        )
-
-    @classmethod
-    def from_prefix(  # type: ignore[override]
-        cls,
-        s3_uri: str,
-        *,
-        region: str | None,
-        endpoint: str | None = None,
-        transform: Callable[[Any], Any] | None = identity,
-        s3client_config: S3ClientConfig | None = None,
-        reader_constructor: ReaderKind | None = None,
-    ) -> Self:
-        """Return a dataset of all objects whose key begins with the URL's, listed here: one LIST for each 1,000."""
-        return cls(
-            region,
-            partial(_scan_prefix, s3_url(s3_uri)),
-            endpoint,
-            transform=transform,
-            s3client_config=s3client_config,
-            reader_constructor=reader_constructor,
-        )
 
     @property
     def overrides(self) -> str:
@@ -171,7 +170,7 @@ class S3MapDataset(_RegionMixin, MapDataset):
         return [self._ranged(each) for each in indices] if self._kind.ranges else super()._read(indices)
 
 
-class S3IterableDataset(_RegionMixin, IterableDataset):
+class S3IterableDataset(_Connected, IterableDataset):
     """Iterable dataset: yields an ``S3Reader`` per object in order, or ``transform(reader)``, reading ahead.
 
     The order is that of the keys, or for ``from_objects`` the given one. With ``enable_sharding`` the objects are
@@ -192,58 +191,11 @@ class S3IterableDataset(_RegionMixin, IterableDataset):
         """Create a dataset; programs call ``from_prefix`` or ``from_objects`` instead."""
         store = store_options(region, endpoint, s3client_config)
         self.check_arguments(transform=transform)
-        self._region, self._endpoint = region, endpoint
-        self._kind, self._given = reader_kind(reader_constructor), transform or identity
+        self._keep(region, endpoint, transform, reader_constructor)
         self._sharded = enable_sharding
         place: PlaceLike = None if enable_sharding else "unsharded"
         catalog = _find_objects(get_dataset_objects, store)
         super().__init__(catalog, transform=_OfSample(self._given), place=place, store=store)
-
-    @classmethod
-    def from_objects(  # type: ignore[override]
-        cls,
-        object_uris: str | Iterable[str],
-        *,
-        region: str | None,
-        endpoint: str | None = None,
-        transform: Callable[[Any], Any] | None = identity,
-        s3client_config: S3ClientConfig | None = None,
-        enable_sharding: bool = False,
-        reader_constructor: ReaderKind | None = None,
-    ) -> Self:
-        """Return a dataset of objects of one bucket by URL, in the given order, without a request."""
-        return cls(
-            region,
-            _each(object_uris),
-            endpoint,
-            transform=transform,
-            s3client_config=s3client_config,
-            enable_sharding=enable_sharding,
-            reader_constructor=reader_constructor,
-        )
-
-    @classmethod
-    def from_prefix(  # type: ignore[override]
-        cls,
-        s3_uri: str,
-        *,
-        region: str | None,
-        endpoint: str | None = None,
-        transform: Callable[[Any], Any] | None = identity,
-        s3client_config: S3ClientConfig | None = None,
-        enable_sharding: bool = False,
-        reader_constructor: ReaderKind | None = None,
-    ) -> Self:
-        """Return a dataset of all objects whose key begins with the URL's, listed here: one LIST for each 1,000."""
-        return cls(
-            region,
-            partial(_scan_prefix, s3_url(s3_uri)),
-            endpoint,
-            transform=transform,
-            s3client_config=s3client_config,
-            enable_sharding=enable_sharding,
-            reader_constructor=reader_constructor,
-        )
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # stateful only with sharding
         """Return an iterator from the first object."""

@@ -74,24 +74,18 @@ class _AsDict:
 class WebDataset(Fluid, TorchIterableDataset[Any]):
     """Samples of WebDataset's tar shards, with webdataset's arguments and methods.
 
+    ``handler``, ``mode``, ``resampled``, ``cache_dir`` and ``workersplitter`` must have their defaults. ``cache_size``,
+    ``url_to_name``, ``detshuffle`` and ``verbose`` have no effect: each order depends on ``seed`` and epoch alone.
+
     Args:
         urls: A shard, a pattern with braces, several of them joined by ``::``, a list, or a prefix that ends in ``/``;
             or a ``ps.Catalog`` of ``from_shards``.
-        handler: ``reraise_exception`` only.
-        mode: None only.
-        resampled: False only.
         repeat: Iterate without end.
         shardshuffle: True or a positive number: shuffle, as ``shuffle`` does.
-        cache_size: Ignored without ``cache_dir``.
-        cache_dir: None only.
-        url_to_name: Ignored: it names files of the cache.
-        detshuffle: Ignored: each order depends on ``seed`` and epoch alone.
         nodesplitter: ``single_node_only`` (default), ``split_by_node``, or None: every rank reads all samples.
-        workersplitter: ``split_by_worker`` only.
         select_files: Predicate of the names of members.
         rename_files: Function of the names of members.
         empty_check: Raise an error if there are no samples.
-        verbose: Ignored.
         seed: Seed of the order; default: ``WDS_SEED``, or 0.
         store: Options of the store, or the name of a profile; default: environment and profile.
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -94,21 +93,13 @@ def _map_samples(
         yield found
 
 
-def _filter_samples(samples: Iterator[Any], predicate: Callable[[Any], bool]) -> Iterator[Any]:
-    return (sample for sample in samples if predicate(sample))
-
-
-@dataclass(frozen=True, slots=True)
-class _Batching:
-    size: int
-    collate: Callable[[list[Any]], Any] | None
-    last: bool
-
-    def __call__(self, samples: Iterator[Any]) -> Iterator[Any]:
-        # Ends a batch with its last sample, so that the state of the source is that of the batch.
-        while batch := list(islice(samples, self.size)):
-            if len(batch) == self.size or self.last:
-                yield batch if self.collate is None else self.collate(batch)
+def _batch_samples(
+    samples: Iterator[Any], size: int, collate: Callable[[list[Any]], Any] | None, *, last: bool
+) -> Iterator[Any]:
+    # Ends a batch with its last sample, so that the state of the source is that of the batch.
+    while batch := list(islice(samples, size)):
+        if len(batch) == size or last:
+            yield batch if collate is None else collate(batch)
 
 
 def _slice_samples(samples: Iterator[Any], bounds: tuple[int | None, ...]) -> Iterator[Any]:
@@ -124,11 +115,6 @@ def _single(batches: Iterator[Any]) -> Iterator[Any]:
             yield from zip(*batch, strict=True)
 
 
-def _flatten_batches(batches: Iterator[list[Any]]) -> Iterator[Any]:
-    for batch in batches:
-        yield from batch
-
-
 def _first(sample: Mapping[str, Any], names: str | Iterable[str], *, required: bool = True) -> Any:
     each = names.split(";") if isinstance(names, str) else list(names)
     found = next((sample[name] for name in each if name in sample), None)
@@ -137,47 +123,28 @@ def _first(sample: Mapping[str, Any], names: str | Iterable[str], *, required: b
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Tuple:
-    names: tuple[str, ...]
-    required: bool
-    filled: bool
-
-    def __call__(self, sample: Mapping[str, Any]) -> tuple[Any, ...]:
-        found = tuple(_first(sample, each, required=self.required) for each in self.names)
-        if self.filled and None in [each if each is None else 0 for each in found]:
-            raise WrongArgument(f"a field of the sample {sample.get('__key__')!r} is None: {self.names}")
-        return found
+def _take_fields(sample: Mapping[str, Any], names: tuple[str, ...], *, required: bool, filled: bool) -> tuple[Any, ...]:
+    found = tuple(_first(sample, each, required=required) for each in names)
+    if filled and any(each is None for each in found):
+        raise WrongArgument(f"a field of the sample {sample.get('__key__')!r} is None: {names}")
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
-    functions: dict[str, Callable[[Any], Any]]
-
-    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        return sample | {name: function(sample[name]) for name, function in self.functions.items()}
+def _map_fields(sample: dict[str, Any], functions: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    return sample | {name: function(sample[name]) for name, function in functions.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Places:
-    functions: tuple[Callable[[Any], Any] | None, ...]
-
-    def __call__(self, sample: Iterable[Any]) -> tuple[Any, ...]:
-        values = list(sample)
-        for at, function in enumerate(self.functions[: len(values)]):
-            values[at] = values[at] if function is None else function(values[at])
-        return tuple(values)
+def _map_places(sample: Iterable[Any], functions: tuple[Callable[[Any], Any] | None, ...]) -> tuple[Any, ...]:
+    values = list(sample)
+    for at, function in enumerate(functions[: len(values)]):
+        values[at] = values[at] if function is None else function(values[at])
+    return tuple(values)
 
 
-@dataclass(frozen=True, slots=True)
-class _Renamed:
-    names: dict[str, str]
-    keep: bool
-
-    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        given = {each for names in self.names.values() for each in names.split(";")}
-        kept = {name: value for name, value in sample.items() if name not in given} if self.keep else {}
-        return kept | {name: _first(sample, names) for name, names in self.names.items()}
+def _rename_fields(sample: dict[str, Any], names: dict[str, str], *, keep: bool) -> dict[str, Any]:
+    given = {each for spelled in names.values() for each in spelled.split(";")}
+    kept = {name: value for name, value in sample.items() if name not in given} if keep else {}
+    return kept | {name: _first(sample, spelled) for name, spelled in names.items()}
 
 
 class Fluid:
@@ -199,11 +166,11 @@ class Fluid:
         other._stateless = self._stateless or stateless
         return other
 
-    def _then(self, stage: Stage, stateless: str = "") -> Self:
-        return self._copy(stateless, _stages=(*self._stages, stage))
+    def _then(self, stage: Callable[..., Iterator[Any]], stateless: str = "", **options: Any) -> Self:
+        return self._copy(stateless, _stages=(*self._stages, partial(stage, **options)))
 
     def _applied(self, function: Callable[[Any], Any], handler: Handler) -> Self:
-        return self._then(partial(_map_samples, function=function, handler=handler, named=False))
+        return self._then(_map_samples, function=function, handler=handler, named=False)
 
     def compose(self, *stages: Stage) -> Self:
         """Append functions from an iterator to an iterator."""
@@ -211,7 +178,7 @@ class Fluid:
 
     def map(self, f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Self:
         """Call ``f`` on each sample; None leaves it out."""
-        return self._then(partial(_map_samples, function=f, handler=handler, named=True))
+        return self._then(_map_samples, function=f, handler=handler, named=True)
 
     def decode(
         self,
@@ -240,29 +207,27 @@ class Fluid:
         """Make tuples of these fields; ``"jpg;png"`` is the first of several that the sample has."""
         names = tuple(args[0].split()) if len(args) == 1 else args
         filled = missing_is_error if none_is_error is None else none_is_error
-        return self._then(
-            partial(_map_samples, function=_Tuple(names, missing_is_error, filled), handler=handler, named=False)
-        )
+        return self._applied(partial(_take_fields, names=names, required=missing_is_error, filled=filled), handler)
 
     def map_dict(self, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]) -> Self:
         """Call a function on each of these fields."""
-        return self._applied(_Fields(kw), handler)
+        return self._applied(partial(_map_fields, functions=kw), handler)
 
     def map_tuple(self, *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception) -> Self:
         """Call a function on each value of a tuple."""
-        return self._applied(_Places(args), handler)
+        return self._applied(partial(_map_places, functions=args), handler)
 
     def rename(self, handler: Handler = reraise_exception, keep: bool = True, **kw: str) -> Self:
         """Rename fields: ``rename(image="jpg;png")``."""
-        return self._applied(_Renamed(kw, keep), handler)
+        return self._applied(partial(_rename_fields, names=kw, keep=keep), handler)
 
     def select(self, predicate: Callable[[Any], bool]) -> Self:
         """Keep the samples for which ``predicate`` is true."""
-        return self._then(partial(_filter_samples, predicate=predicate))
+        return self._then(partial(filter, predicate))
 
     def slice(self, *args: int | None) -> Self:
         """Keep a slice of the samples of each worker: stop, or start, stop and step."""
-        return self._then(partial(_slice_samples, bounds=args), "slice")
+        return self._then(_slice_samples, "slice", bounds=args)
 
     def batched(
         self,
@@ -271,7 +236,7 @@ class Fluid:
         partial: bool = True,
     ) -> Self:
         """Make batches of ``batchsize``; the last of each worker may be short, unless ``partial`` is False."""
-        return self._then(_Batching(batchsize, collation_fn, partial))
+        return self._then(_batch_samples, size=batchsize, collate=collation_fn, last=partial)
 
     def listed(self, batchsize: int, partial: bool = True) -> Self:
         """Make lists of ``batchsize`` samples."""
@@ -283,7 +248,7 @@ class Fluid:
 
     def unlisted(self) -> Self:
         """Yield the samples of lists one by one."""
-        return self._then(_flatten_batches, "unlisted")
+        return self._then(chain.from_iterable, "unlisted")
 
     def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
         """End each iteration after this number of samples (or batches, after ``batched``); changes this object."""

@@ -10,9 +10,11 @@ import asyncio
 import io
 import re
 from abc import abstractmethod
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
@@ -25,12 +27,12 @@ from penstock.engine.contracts.driver import Delete
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
 from penstock.interop.awaiting import call, read_version, stat
 from penstock.interop.fsspec import files
-from penstock.interop.fsspec.files import GAP_BYTES, check_lists, gap, gather_slices, read_slice
+from penstock.interop.fsspec.files import GAP_BYTES, check_lists, read_slice, read_slices
 from penstock.stores.urls import check_deletable, parse
-from penstock.values import UNKNOWN_SIZE, Span, as_folder
+from penstock.values import UNKNOWN_SIZE, Span, as_folder, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
     from types import TracebackType
 
     from fsspec.callbacks import Callback
@@ -140,6 +142,15 @@ def url_of(name: str, scheme: str) -> str:
     return f"{scheme}://{name}"
 
 
+def _on_thread(name: str) -> Callable[..., Coroutine[Any, Any, Any]]:
+    """Return a coroutine that calls a blocking method."""
+
+    async def method(self: Coroutines, *args: Any, **options: Any) -> Any:
+        return await call(getattr(self, name), *args, **options)
+
+    return method
+
+
 class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type information
     """Coroutines over sources, for any event loop. Subclasses map names to sources and URLs."""
 
@@ -161,9 +172,11 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
 
     # -- descriptions ------------------------------------------------------------------------------------------------
 
-    async def _ls(self, path: str, detail: bool = True, **options: Any) -> list[Any]:
-        found: list[Any] = await call(self.ls, path, detail=detail, **options)
-        return found
+    _ls = _on_thread("ls")
+    _sign = _on_thread("sign")
+    _modified = _on_thread("modified")
+    _created = _on_thread("created")
+    _cp_file = _on_thread("cp_file")
 
     async def _info(self, path: str, *, refresh: bool = False, **options: Any) -> Entry:
         files.check_options(options)
@@ -172,11 +185,9 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             return dict(kept)
         source, key = self._place(name)
         if key:
-            try:
+            with suppress(NotFound):
                 return file(source, await stat(source, key), self._strip_protocol)
-            except NotFound:
-                pass
-        return await call(below, source, key, self._strip_protocol, raising=bool(key))
+        return await call(below, source, key, self._strip_protocol)
 
     async def _exists(self, path: str, **options: Any) -> bool:
         files.check_options(options)
@@ -247,15 +258,6 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         sizes = {name: each["size"] or 0 for name, each in found.items()}
         return sum(sizes.values()) if total else sizes
 
-    async def _sign(self, path: str, expiration: float = 100, **options: Any) -> str:
-        return str(await call(self.sign, path, expiration, **options))
-
-    async def _modified(self, path: str) -> Any:
-        return await call(self.modified, path)
-
-    async def _created(self, path: str) -> Any:
-        return await call(self.created, path)
-
     # -- bytes -------------------------------------------------------------------------------------------------------
 
     async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
@@ -282,7 +284,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         files.check_options(options)
         if on_error not in ("return", "raise"):
             raise Unusable(f"on_error is 'return' or 'raise', not {on_error!r}")
-        gap_bytes = GAP_BYTES if max_gap is None else gap(max_gap)
+        gap_bytes = GAP_BYTES if max_gap is None else whole(max_gap, "max_gap", 0)
         firsts, stops = check_lists(paths, starts, ends)
         places: dict[str, tuple[Source, str]] = {}
         batches: dict[str, tuple[Source, list[int], list[tuple[str, int | None, int | None]]]] = {}
@@ -298,7 +300,10 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             positions, wanted = batches.setdefault(source.root, (source, [], []))[1:]
             positions.append(at)
             wanted.append((key, firsts[at], stops[at]))
-        await gather_slices([*batches.values()], gap_bytes, found)
+        results = await asyncio.gather(*(read_slices(each, wanted, gap_bytes) for each, _, wanted in batches.values()))
+        for (_, positions, _), outcomes in zip(batches.values(), results, strict=True):
+            for at, outcome in zip(positions, outcomes, strict=True):
+                found[at] = outcome
         if on_error == "raise":
             for each in found:
                 if isinstance(each, PenstockError):
@@ -331,11 +336,10 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         await call(self._pipe_here, path, value, mode, options)
 
     def _pipe_here(self, path: str, value: object, mode: str, options: dict[str, Any]) -> None:
-        if mode not in ("overwrite", "create"):
-            raise Unusable(f"mode is 'overwrite' or 'create', not {mode!r}")
+        opening = _opening(mode)
         source, key = self._object(path)
         if self._intrans:
-            with self.open(path, "wb" if mode == "overwrite" else "xb", **options) as file:
+            with self.open(path, opening, **options) as file:
                 file.write(value)
             return
         files.pipe(source, key, value, create=mode == "create", **files.attributes_of(options, self._url(path)))
@@ -347,10 +351,9 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         await call(self._put_here, lpath, rpath, callback, mode, options)
 
     def _put_here(self, lpath: str, rpath: str, callback: Callback, mode: str, options: dict[str, Any]) -> None:
-        if mode not in ("overwrite", "create"):
-            raise Unusable(f"mode is 'overwrite' or 'create', not {mode!r}")
-        if not files.is_folder(lpath):
-            files.upload(lpath, self.open(rpath, "wb" if mode == "overwrite" else "xb", **options), callback)
+        opening = _opening(mode)
+        if not Path(lpath).is_dir():
+            files.upload(lpath, self.open(rpath, opening, **options), callback)
             self.invalidate_cache(rpath)
 
     async def _get_file(self, rpath: str, lpath: Any, callback: Callback = DEFAULT_CALLBACK, **options: Any) -> None:
@@ -358,9 +361,6 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         source, key = self._place(rpath)
         target = lpath if isfilelike(lpath) else str(lpath)
         await call(files.download, source, key, target, callback)
-
-    async def _cp_file(self, path1: str, path2: str, **options: Any) -> None:
-        await call(self.cp_file, path1, path2, **options)
 
     async def _rm_file(self, path: str, **options: Any) -> None:
         files.check_options(options)
@@ -421,12 +421,16 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             raise Unusable("open_async opens binary files, without compression", url=self._url(path))
         if mode == "rb":
             files.check_options(options)
-            return await open_streamed(*self._object(path))
+            source, key = self._object(path)
+            return Streamed(source, await stat(source, key))
         return StreamedWriter(await call(self.open, path, mode, **options))
 
 
-async def open_streamed(source: Source, key: str) -> Streamed:
-    return Streamed(source, await stat(source, key))
+def _opening(mode: str) -> str:
+    """Return the mode of ``open`` for fsspec's mode of a transfer."""
+    if mode not in ("overwrite", "create"):
+        raise Unusable(f"mode is 'overwrite' or 'create', not {mode!r}")
+    return "wb" if mode == "overwrite" else "xb"
 
 
 class Streamed:
@@ -528,20 +532,15 @@ def directory(source: Source, key: str, name: Name) -> Entry:
 def info(source: Source, key: str, name: Name) -> Entry:
     """Return the entry of a file or directory: one request, two if it is not a file; raise ``NotFound``."""
     if key:
-        try:
+        with suppress(NotFound):
             return file(source, source.head(key), name)
-        except NotFound:
-            return below(source, key, name, raising=True)
-    return below(source, key, name, raising=False)
+    return below(source, key, name)
 
 
-def below(source: Source, key: str, name: Name, *, raising: bool) -> Entry:
-    """Return a directory's entry: one request; with ``raising``, raise ``NotFound`` if nothing exists below.
-
-    Callers set ``raising`` except for a bucket, which may be empty.
-    """
+def below(source: Source, key: str, name: Name) -> Entry:
+    """Return a directory's entry: one request; raise ``NotFound`` if nothing exists below, except for a bucket."""
     page = source.page(as_folder(key), delimiter="/")
-    if raising and not _full(page):
+    if key and not _full(page):
         raise NotFound("neither an object nor a prefix of one", url=source.url(key))
     return directory(source, key, name)
 

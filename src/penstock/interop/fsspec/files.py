@@ -6,7 +6,6 @@ Slices become spans, and nearby spans share a request. Files are Penstock's own,
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 from contextlib import suppress
@@ -89,7 +88,8 @@ async def read_slices(source: Source, wanted: Sequence[Slice], gap_bytes: int) -
     sized |= {span.key for at, span in quick if isinstance(results[at], Truncated)}
     late = [at for at, (key, *_) in enumerate(wanted) if key in sized]
     if late:
-        metas = await _metas(source, [wanted[at][0] for at in late])
+        keys = [*dict.fromkeys(wanted[at][0] for at in late)]
+        metas = dict(zip(keys, await stat_each(source, keys), strict=True))
         pinned: list[tuple[int, Span]] = []
         for at in late:
             key, start, end = wanted[at]
@@ -120,11 +120,6 @@ async def _read_nearby(
                 results[at] = outcome[start : start + (span.stop or 0) - span.start]
 
 
-async def _metas(source: Source, keys: Sequence[str]) -> dict[str, ObjectMeta | PenstockError]:
-    once = [*dict.fromkeys(keys)]
-    return dict(zip(once, await stat_each(source, once), strict=True))
-
-
 def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int | None], list[int | None]]:
     """Return starts and ends for each path; as in fsspec, one number may stand for all."""
     if not isinstance(paths, list):
@@ -140,21 +135,6 @@ def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int |
     return each[0], each[1]
 
 
-async def gather_slices(
-    tasks: Sequence[tuple[Source, list[int], list[Slice]]], gap_bytes: int, results: list[Outcome]
-) -> None:
-    found = await asyncio.gather(*(read_slices(source, wanted, gap_bytes) for source, _, wanted in tasks))
-    for (_, positions, _), outcomes in zip(tasks, found, strict=True):
-        for at, outcome in zip(positions, outcomes, strict=True):
-            results[at] = outcome
-
-
-def gap(max_gap: object) -> int:
-    if not isinstance(max_gap, int) or isinstance(max_gap, bool) or max_gap < 0:
-        raise Unusable(f"max_gap is a number of bytes from 0 on, not {max_gap!r}")
-    return max_gap
-
-
 # Largest gap between two ranges that share a request: Arrow's ``hole_size_limit``.
 GAP_BYTES = 8 << 10
 # Largest request for several ranges: the ranges of a longer one would arrive one after another.
@@ -162,15 +142,10 @@ _RUN_BYTES = 4 << 20
 
 
 class NearbyRanges(NamedTuple):
-    """Nearby ranges of one object, read in one request.
-
-    Attributes:
-        span: The bytes to read: from the start of the first range to the end of the last.
-        members: Positions of the contained spans in the caller's sequence.
-
-    """
+    """Nearby ranges of one object, read in one request."""
 
     span: Span
+    # Positions of the ranges in the caller's sequence.
     members: list[int]
 
 
@@ -314,10 +289,6 @@ def copy_entry(source: Source, key: str, target: Source, name: str) -> Copied | 
         return None
 
 
-def is_folder(local: str) -> bool:
-    return Path(local).is_dir()
-
-
 def upload(local: str, writer: Writer | TransactionFile, callback: Callback) -> None:
     with Path(local).open("rb") as reader, writer:
         callback.set_size(os.fstat(reader.fileno()).st_size)
@@ -375,10 +346,10 @@ class Publication(Transaction):  # type: ignore[misc]  # fsspec ships no type in
             system._transaction = None  # noqa: SLF001  the same
 
 
-class TransactionFile(io.BufferedIOBase):
-    """A file that is published by its file system's transaction, not when it is closed."""
+class _Wrapper(io.BufferedIOBase):
+    """A file over a writer, with its name and mode."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: Writer | TransactionFile) -> None:
         super().__init__()
         self._writer = writer
 
@@ -389,6 +360,15 @@ class TransactionFile(io.BufferedIOBase):
     @property
     def mode(self) -> str:
         return self._writer.mode
+
+    def _dealloc_warn(self, wrapper: object) -> None:
+        self._writer._dealloc_warn(wrapper)  # noqa: SLF001  io's name for it
+
+
+class TransactionFile(_Wrapper):
+    """A file that is published by its file system's transaction, not when it is closed."""
+
+    _writer: Writer
 
     def writable(self) -> bool:
         self._check_open()
@@ -432,9 +412,6 @@ class TransactionFile(io.BufferedIOBase):
     def _unwinding(self) -> BaseException | None:
         return self._writer._unwinding()  # noqa: SLF001  for wrappers of a writer
 
-    def _dealloc_warn(self, wrapper: object) -> None:
-        self._writer._dealloc_warn(wrapper)  # noqa: SLF001  io's name for it
-
     def _check_open(self) -> None:
         if self.closed:
             message = f"this file is closed, and is published when the transaction ends: {self.name}"
@@ -451,24 +428,15 @@ def compressor(path: str, compression: str | None) -> str | None:
     return name
 
 
-class Compressed(io.BufferedIOBase):
+class Compressed(_Wrapper):
     """A compressing writer that also closes its file; fsspec's compressors leave the file open.
 
     Leaving a ``with`` block by an exception, or dropping the last reference, publishes nothing, as with ``Writer``.
     """
 
     def __init__(self, file: Writer | TransactionFile, compression: str) -> None:
-        super().__init__()
-        self._file = file
+        super().__init__(file)
         self._into: IO[bytes] = compr[compression](file, mode="w")
-
-    @property
-    def name(self) -> str:
-        return self._file.name
-
-    @property
-    def mode(self) -> str:
-        return self._file.mode
 
     def writable(self) -> bool:
         return self._into.writable()
@@ -485,7 +453,7 @@ class Compressed(io.BufferedIOBase):
         if not self.closed:
             try:
                 self._into.close()
-                self._file.close()
+                self._writer.close()
             finally:
                 super().close()
 
@@ -495,7 +463,7 @@ class Compressed(io.BufferedIOBase):
         if kind is None:
             self.close()
             return
-        self._file.__exit__(kind, error, trace)
+        self._writer.__exit__(kind, error, trace)
         # The compressor writes its last bytes to the file, which is closed already.
         with suppress(Exception):
             self._into.close()
@@ -503,6 +471,3 @@ class Compressed(io.BufferedIOBase):
 
     def __del__(self) -> None:
         """Publish nothing: the file below is dropped as well, and cleans up by itself."""
-
-    def _dealloc_warn(self, wrapper: object) -> None:
-        self._file._dealloc_warn(wrapper)  # noqa: SLF001  io's name for it

@@ -183,7 +183,7 @@ class PenstockFileSystem(Coroutines):
             try:
                 meta = source.head(key)
             except NotFound:
-                return coroutines.below(source, key, self._strip_protocol, raising=True)
+                return coroutines.below(source, key, self._strip_protocol)
             self._looks.keep(name, meta)
             return coroutines.file(source, meta, self._strip_protocol)
         return coroutines.info(source, key, self._strip_protocol)

@@ -43,10 +43,6 @@ class Storage:
     If all paths belong to one provider, the named options are checked and converted here. If paths may belong to
     several (``penstock://``), names that no provider has are refused here; the others are checked once a path selects
     the provider.
-
-    Raises:
-        ConfigError: No provider has an option, or the option cannot have its value.
-
     """
 
     def __init__(self, scheme: str, store: StoreOptions | str | None, named: Mapping[str, object]) -> None:

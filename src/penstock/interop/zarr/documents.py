@@ -166,14 +166,7 @@ _INDEX = [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "cr
 
 
 class ArrayForm(NamedTuple):
-    """The layout of an array in objects.
-
-    Attributes:
-        chunks: Shape of a chunk, which is encoded as a unit: the inner chunk if the array has shards.
-        shards: Shape of a shard; None for an array without shards.
-        codecs: The codecs as readable text.
-
-    """
+    """The shapes of an array's chunks (with shards, the inner ones) and shards, and its codecs as readable text."""
 
     chunks: tuple[int, ...]
     shards: tuple[int, ...] | None
@@ -350,14 +343,9 @@ def open_node(source: str, store: StoreOptions | str | None) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Arrays to copy, and the documents of their copies.
+    """Arrays to copy and the documents of both sides, by path below the root.
 
-    Attributes:
-        arrays: Path below the root -> the source's array.
-        forms: Path -> the document of the source's array.
-        documents: Path -> the document of the destination's array.
-        objects: Key -> content of each metadata object of the destination, the deepest first and the root's last.
-
+    ``objects`` has the metadata objects of the destination by key, the deepest first and the root's last.
     """
 
     arrays: dict[str, zarr.Array[Any]]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from penstock.errors import StateMismatch, Unusable, public_url
-from penstock.interop.zarr.rechunk import Copied, CopyKeywords, CopyOptions, CopyRun
+from penstock.interop.zarr.rechunk import MEMORY_BYTES, Copied, CopyOptions, CopyRun
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
@@ -23,11 +23,11 @@ from penstock.jobs.syncing.job import cut_keys
 from penstock.options import StoreOptions
 from penstock.schema import COUNT
 from penstock.stores.urls import parse
-from penstock.values import check_keywords
 
 if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.zarr.documents import Node
+    from penstock.interop.zarr.rechunk import Sizes
     from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.operation import JobPart, Means
     from penstock.jobs.parts.records import JobPlan, PartRecord
@@ -35,23 +35,25 @@ if TYPE_CHECKING:
 _PART_REGIONS, _PART_BYTES = 1_000, 4 << 30
 _KEPT = ("chunks", "shards", "codec", "zarr_format", "memory_bytes")
 _FORM = {"source": str, "dest": str, **{f"{name}?": object for name in _KEPT}}
-_INSTEAD = {
-    "dry_run": "leave out job=",
-    "resume": "the same call continues a job",
-    "overwrite": "delete what is there first (penstock rm -r)",
-}
 
 
 def copy(
     source: str | os.PathLike[str] | Node,
     dest: str | os.PathLike[str],
     *,
+    chunks: Sizes | None = None,
+    shards: Sizes | Literal["none"] | None = None,
+    codec: str | None = None,
+    zarr_format: Literal[2, 3] | None = None,
+    memory_bytes: int = MEMORY_BYTES,
+    dry_run: bool = False,
+    resume: bool = False,
+    overwrite: bool = False,
     job: str | os.PathLike[str] | None = None,
     part: str | None = None,
     on: Ray | None = None,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
-    **how: Unpack[CopyKeywords],
 ) -> Copied:
     """Copy a zarr array or group, with attributes, names of dimensions and fill values, into other chunks and shards.
 
@@ -74,12 +76,20 @@ def copy(
     Args:
         source: A URL; without ``job`` also an open zarr array or group, of any store.
         dest: A URL below which nothing exists, of a store that supports listing, writes and deletion.
+        chunks: Sizes of a chunk: a sequence for every array of that many dimensions, or a mapping by dimension
+            (``{"time": 1}``) or by array (``{"tas": (1, 180, 360)}``); -1 is the whole dimension. Default: unchanged.
+        shards: Sizes of a shard, in the same forms; "none" for no shards. Default: unchanged.
+        codec: ``zstd``, ``zstd:5``, ``gzip:6``, ``blosc-lz4``, ``blosc-zstd:3``, ``none``; default: unchanged.
+        zarr_format: 3 converts format 2 to format 3. Default: unchanged.
+        memory_bytes: The most memory for data, of all parallel regions together. Default: 1 GiB.
+        dry_run: Only plan the copy.
+        resume: Continue an unfinished copy, if there is one.
+        overwrite: First delete everything at the destination.
         job: Folder for the records, outside both; default: none are written but the journal.
         part: This process's share of the parts, such as ``"3/16"``; with ``job``.
         on: Ray cluster that does the parts; with ``job``.
         progress: Show a bar on standard error; by default if that is a terminal and rich is installed.
         store: Options of both sides, or the name of a profile.
-        how: See ``CopyOptions``.
 
     Returns:
         The plan for each array, and the numbers of regions and bytes that were copied. With ``job``, the bytes are
@@ -104,21 +114,27 @@ def copy(
         True
 
     """
-    check_keywords(how, CopyKeywords, "penstock.interop.zarr.copy")
     if job is None:
         if part is not None or on is not None:
             raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
         given = os.fspath(source) if isinstance(source, str | os.PathLike) else source
-        run = CopyRun(given, os.fspath(dest), CopyOptions(**how), store)
+        options = CopyOptions(chunks, shards, codec, zarr_format, memory_bytes, dry_run, resume, overwrite)
+        run = CopyRun(given, os.fspath(dest), options, store)
         run.execute(progress=progress)
         return run.result
     if not isinstance(source, str | os.PathLike):
         raise Unusable("source must be a URL where job= is given: other processes cannot open this array")
-    for name, instead in _INSTEAD.items():
-        if how.get(name):
+    for name, given, instead in (
+        ("dry_run", dry_run, "leave out job="),
+        ("resume", resume, "the same call continues a job"),
+        ("overwrite", overwrite, "delete what is there first (penstock rm -r)"),
+    ):
+        if given:
             raise Unusable(f"{name}= is for a copy without job=: {instead}")
+    limit = None if memory_bytes == MEMORY_BYTES else memory_bytes
+    kept = dict(zip(_KEPT, (chunks, shards, codec, zarr_format, limit), strict=True))
     try:
-        text = json.dumps({name: how.get(name) for name in _KEPT if how.get(name) is not None})
+        text = json.dumps({name: value for name, value in kept.items() if value is not None})
     except TypeError as error:
         raise Unusable(f"the records of a job hold numbers, texts, lists and mappings of them only: {error}") from None
     stores = StoreOptions() if store is None else store
@@ -171,7 +187,7 @@ class _ZarrCopy(Operation):
 
     def planned(self) -> Planned:
         run = self.run()
-        run.check_empty()
+        run.journal.check_empty()
         digest = _digest_run(run)
         sizes = ((str(each.number), each.size_bytes) for each in run.regions())
         parts = [
@@ -204,7 +220,7 @@ def _run(operation: _ZarrCopy, digest: str) -> CopyRun:
         raise StateMismatch(
             "cannot copy by this plan: the source was written since, or this is another version of Penstock; delete "
             "the records (penstock jobs rm) and what is at the destination, and begin anew",
-            url=run.url,
+            url=run.journal.url,
         )
     return run
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 from math import ceil, inf, prod
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from zarr.storage import LocalStore
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
+    Sizes = int | Sequence[int] | Mapping[str, int | Sequence[int]]
+
+MEMORY_BYTES = 1 << 30
 # Least number of parallel regions, unless one object of the destination needs more memory than their equal share.
 _SHARE = 4
 # Time between two journal records: after a kill, so much work and the regions in progress are repeated.
@@ -63,26 +66,13 @@ _JOURNAL_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """Options of ``copy``.
+    """Options of ``copy``, which describes them."""
 
-    Attributes:
-        chunks: Sizes of a chunk: a sequence for every array of that many dimensions, or a mapping by dimension
-            (``{"time": 1}``) or by array (``{"tas": (1, 180, 360)}``); -1 is the whole dimension. Default: unchanged.
-        shards: Sizes of a shard, in the same forms; "none" for no shards. Default: unchanged.
-        codec: ``zstd``, ``zstd:5``, ``gzip:6``, ``blosc-lz4``, ``blosc-zstd:3``, ``none``; default: unchanged.
-        zarr_format: 3 converts format 2 to format 3. Default: unchanged.
-        memory_bytes: The most memory for data, of all parallel regions together. Default: 1 GiB.
-        dry_run: Only plan the copy.
-        resume: Continue an unfinished copy, if there is one.
-        overwrite: First delete everything at the destination.
-
-    """
-
-    chunks: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None
-    shards: int | Sequence[int] | Mapping[str, int | Sequence[int]] | Literal["none"] | None = None
+    chunks: Sizes | None = None
+    shards: Sizes | Literal["none"] | None = None
     codec: str | None = None
     zarr_format: Literal[2, 3] | None = None
-    memory_bytes: int = 1 << 30
+    memory_bytes: int = MEMORY_BYTES
     dry_run: bool = False
     resume: bool = False
     overwrite: bool = False
@@ -98,27 +88,12 @@ class CopyOptions:
             raise Unusable(f"zarr_format must be 2 or 3, got {self.zarr_format!r}")
 
 
-class CopyKeywords(TypedDict, total=False):
-    """The fields of ``CopyOptions`` as keyword arguments of ``copy``."""
-
-    chunks: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None
-    shards: int | Sequence[int] | Mapping[str, int | Sequence[int]] | Literal["none"] | None
-    codec: str | None
-    zarr_format: Literal[2, 3] | None
-    memory_bytes: int
-    dry_run: bool
-    resume: bool
-    overwrite: bool
-
-
 @dataclass(frozen=True, slots=True)
 class ArrayCopy:
     """The plan for one array.
 
     Attributes:
         path: Path below the root; empty for the root itself.
-        shape: Shape in elements.
-        dtype: Type of the decoded values.
         before: Layout in the source's objects.
         after: Layout in the destination's objects.
         regions: The boxes, each of which is copied as a unit.
@@ -175,13 +150,7 @@ class Region(NamedTuple):
 
 
 class CopyRun:
-    """A copy in progress.
-
-    Attributes:
-        result: The result so far.
-        journal_s: Seconds between two journal records.
-
-    """
+    """A copy in progress; ``result`` has what was done so far."""
 
     def __init__(self, source: str | Node, dest: str, options: CopyOptions, store: StoreOptions | str | None) -> None:
         """Open the source and plan the copy; write nothing. Raises the errors of ``copy``."""
@@ -199,7 +168,7 @@ class CopyRun:
             self._check_apart(source, store)
         root = open_node(source, store) if isinstance(source, str) else source
         self._copying = plan_copy(root, options.chunks, options.shards, options.codec, options.zarr_format)
-        self._journal = Journal(self._target, self._base)
+        self.journal = Journal(self._target, self._base)
         for verb in (List, Put, Delete):
             self._target.require(verb, self._base)
         planned, self._pinned = self._planned()
@@ -222,22 +191,22 @@ class CopyRun:
                     self.result.size_bytes += region.size_bytes
                     count(1, region.size_bytes)
                     if monotonic() - written >= self.journal_s:
-                        self._journal.add(new)
+                        self.journal.add(new)
                         recorded, written = len(new), monotonic()
         finally:
             if len(new) > recorded:
-                self._journal.add(new)
+                self.journal.add(new)
         if self.versions() != self._versions:
             raise DatasetChanged(
                 "the source was written while it was copied: begin anew with --overwrite (overwrite=True)",
                 url=public_url(self._where),
             )
         self.publish()
-        self._journal.end()
+        self.journal.end()
         self.result.complete = True
 
     def publish(self) -> None:
-        self._journal.write(self._copying.objects)
+        self.journal.write(self._copying.objects)
 
     def versions(self) -> str:
         """Return a digest of the versions of the source's chunks: a listing; empty if the store lists none."""
@@ -251,21 +220,14 @@ class CopyRun:
             for page in self._origin[0].pages(self._origin[1]):
                 yield from (each for each in page.entries if each.key.rpartition("/")[2] not in DOCUMENTS)
 
-    def check_empty(self) -> None:
-        self._journal.check_empty()
-
-    @property
-    def url(self) -> str:
-        return self._journal.url
-
     # -- planning ----------------------------------------------------------------------------------------------------
 
     def _planned(self) -> tuple[tuple[ArrayCopy, ...], dict[str, object] | None]:
         """Return the plan for each array, and the journal's plan of a resumed copy, whose regions are kept."""
-        plan = self._journal.plan() if self.options.resume else None
+        plan = self.journal.plan() if self.options.resume else None
         if plan is not None:
             self._versions = self.versions()
-            self._journal.check(plan, self.digest(), self._versions)
+            self.journal.check(plan, self.digest(), self._versions)
         boxes = {} if plan is None else plan["boxes"]
         return tuple(self._array(path, boxes.get(path)) for path in self._copying.arrays), plan
 
@@ -299,28 +261,28 @@ class CopyRun:
 
         Raise ``StateMismatch`` if a chunk of the source is newer than the copy.
         """
-        if not self.options.resume or self._pinned is not None or not self._journal.holds(self._copying.objects):
+        if not self.options.resume or self._pinned is not None or not self.journal.holds(self._copying.objects):
             return False
-        if max((each.modified or 0 for each in self._chunks()), default=0) > self._journal.completed(
+        if max((each.modified or 0 for each in self._chunks()), default=0) > self.journal.completed(
             self._copying.objects
         ):
             message = "the source was written after the copy there was complete: begin anew with --overwrite"
-            raise StateMismatch(message, url=self.url)
-        self._journal.end()
+            raise StateMismatch(message, url=self.journal.url)
+        self.journal.end()
         self.result.resumed, self.result.complete = self.result.regions, True
         return True
 
     def _begin(self) -> set[int]:
         if self._pinned is not None:
-            return self._journal.done(self.result.regions)
+            return self.journal.done(self.result.regions)
         if self.options.overwrite:
             check_deletable(parse(self._dest.url).at(self._base))
-            self._journal.clear()
+            self.journal.clear()
         else:
-            self._journal.check_empty()
+            self.journal.check_empty()
         self._versions = self.versions()
         boxes = {each.path: each.regions.box for each in self.result.arrays}
-        self._journal.begin(self.digest(), self._versions, boxes)
+        self.journal.begin(self.digest(), self._versions, boxes)
         return set()
 
     # -- regions -----------------------------------------------------------------------------------------------------

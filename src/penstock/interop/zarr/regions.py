@@ -25,15 +25,7 @@ _WRITER_BYTES, _PART_BYTES = 64 << 20, 16 << 20
 
 
 class Grids(NamedTuple):
-    """Shapes of an array and of its part in one object: a shard, or a chunk of an array without shards.
-
-    Attributes:
-        shape: Shape of the array.
-        source: Shape of one object at the source.
-        dest: Shape of one object at the destination.
-        item_bytes: Bytes of one element, decoded.
-
-    """
+    """Shapes of an array, and of one object (a shard, or a chunk of an array without shards) on either side."""
 
     shape: tuple[int, ...]
     source: tuple[int, ...]
@@ -43,13 +35,7 @@ class Grids(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """An array divided into boxes of one shape, each of whole objects of the destination; the last are clipped.
-
-    Attributes:
-        shape: Shape of the array.
-        box: Shape of one region.
-
-    """
+    """An array divided into boxes of one shape, each of whole objects of the destination; the last are clipped."""
 
     shape: tuple[int, ...]
     box: tuple[int, ...]

@@ -54,13 +54,21 @@ class GCSFileSystem(ObjectFileSystem):
         return isinstance(checkpoint_id, pathlib.Path) or bool(gcs_url(checkpoint_id))
 
 
-class GCSDistributedWriter(CheckpointsOf, StorageWriter):
+class _AtGCS(CheckpointsOf):
+    """Mixin of the writer and the reader: locations are ``gs://`` paths."""
+
+    _files = GCSFileSystem
+
+    def reset(self, checkpoint_id: Path | None = None) -> None:
+        """Reset the state, and use the location ``checkpoint_id`` if it is given."""
+        super().reset(checkpoint_id and gcs_url(checkpoint_id))  # type: ignore[misc]
+
+
+class GCSDistributedWriter(_AtGCS, StorageWriter):
     """Checkpoint writer below ``path``, on every rank: ``dcp.save(state, storage_writer=GCSDistributedWriter(…))``.
 
     An existing checkpoint is replaced when the new one is complete; ``overwrite=False`` raises an error instead.
     """
-
-    _files = GCSFileSystem
 
     def __init__(
         self,
@@ -75,15 +83,9 @@ class GCSDistributedWriter(CheckpointsOf, StorageWriter):
         overwrite = overwrite_of("GCSDistributedWriter", kwargs)
         super().__init__(gcs_url(path), overwrite=overwrite, layout="torch", store=store_options(storage_client))
 
-    def reset(self, checkpoint_id: Path | None = None) -> None:
-        """Reset the state, and use the location ``checkpoint_id`` if it is given."""
-        super().reset(checkpoint_id and gcs_url(checkpoint_id))
 
-
-class GCSDistributedReader(CheckpointsOf, StorageReader):
+class GCSDistributedReader(_AtGCS, StorageReader):
     """Checkpoint reader below ``path``, on every rank: ``dcp.load(state, storage_reader=GCSDistributedReader(…))``."""
-
-    _files = GCSFileSystem
 
     def __init__(
         self,
@@ -98,7 +100,3 @@ class GCSDistributedReader(CheckpointsOf, StorageReader):
             raise Unsupported(f"GCSDistributedReader takes no {', '.join(sorted(kwargs))}: penstock reads all layouts")
         self.fs = GCSFileSystem(project_name, bool(debug), storage_client)
         super().__init__(gcs_url(path), store=store_options(storage_client))
-
-    def reset(self, checkpoint_id: Path | None = None) -> None:
-        """Reset the state, and use the location ``checkpoint_id`` if it is given."""
-        super().reset(checkpoint_id and gcs_url(checkpoint_id))

@@ -44,13 +44,11 @@ class NumericPrefixStrategy(S3PrefixStrategyBase):
         self.min_prefix_len = min_prefix_length
         self.prefix_count = _ranks() if prefix_count is None else prefix_count
         length = max(min_prefix_length, len(_digits(self.prefix_count - 1, base)))
-        self.prefix_map = [self._format_number(number, length)[::-1] for number in range(self.prefix_count)]
+        numbers = (_digits(number, base).rjust(length, "0") for number in range(self.prefix_count))
+        self.prefix_map = [each[::-1] for each in numbers]
 
     def generate_prefix(self, rank: int) -> str:
         return f"{self.prefix_map[rank % len(self.prefix_map)]}/{_epoch(self.epoch_num)}__{rank}_"
-
-    def _format_number(self, number: int, length: int) -> str:
-        return _digits(number, self.base).rjust(length, "0")
 
 
 class BinaryPrefixStrategy(NumericPrefixStrategy):
