@@ -10,9 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import Changed
-from penstock.interop.arrow import RandomFile, Recent
+from penstock.interop.arrow import Layout, RandomFile, Recent
 from penstock.source import open_source
-from penstock.testing.faults import FaultServer
 
 GROUPS, ROWS, COLUMNS = 20, 2000, 6
 DATA = np.random.default_rng(0).bytes(3 << 20)
@@ -25,12 +24,6 @@ def parquet():
     table = pa.table({f"c{n}": numbers.random(GROUPS * ROWS) for n in range(COLUMNS)})
     pq.write_table(table, file, row_group_size=ROWS, compression="none", use_dictionary=False)
     return file.getvalue()
-
-
-@pytest.fixture
-def server():
-    with FaultServer.within() as server:
-        yield server
 
 
 def _opened(server, data=DATA, layouts=None):
@@ -182,3 +175,76 @@ def test_a_footer_is_read_once_of_each_version(server, parquet):
     with _opened(server, replaced, layouts) as file:
         assert pq.read_metadata(pa.PythonFile(file)).num_row_groups == GROUPS
     assert len(_ranges(server)) == 2
+
+
+FEW_COLUMNS, FEW_GROUPS = 4, 6
+
+
+@pytest.fixture(scope="module")
+def metadata():
+    file = io.BytesIO()
+    table = pa.table({f"c{n}": [str(i * n) for i in range(600)] for n in range(FEW_COLUMNS)})
+    pq.write_table(table, file, row_group_size=100)
+    return pq.read_metadata(file)
+
+
+def _range(metadata, group, first, last=None):
+    columns = [metadata.row_group(group).column(number) for number in (first, first if last is None else last)]
+    starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+    return starts[0], starts[1] + columns[1].total_compressed_size
+
+
+def test_chunks_are_found(metadata):
+    layout = Layout(metadata)
+    for group in range(FEW_GROUPS):
+        assert layout.place(*_range(metadata, group, 2)) == (group, (2,))
+        assert layout.place(*_range(metadata, group, 1, 3)) == (group, (1, 2, 3))
+
+
+def test_range_without_exact_column_chunks_has_no_place_in_the_layout(metadata):
+    layout, (start, stop) = Layout(metadata), _range(metadata, 1, 2)
+    for other in ((start, stop - 1), (start + 1, stop), (start - 1, stop), (0, 4), (stop, stop), (0, 10**9)):
+        assert layout.place(*other) is None
+
+
+def test_the_same_columns_elsewhere(metadata):
+    layout = Layout(metadata)
+    assert [*layout.ahead(0, [(2,)])] == [_range(metadata, group, 2) for group in range(FEW_GROUPS)]
+    both = [_range(metadata, group, *which) for group in (3, 4, 5) for which in ((1, 2), (0,))]
+    assert [*layout.ahead(3, [(1, 2), (0,)])] == both
+    assert [*layout.ahead(3, [(1, 2), (0,)])] == both
+    assert next(layout.ahead(-1, [(3,)])) == _range(metadata, 0, 3)
+    assert [*layout.ahead(FEW_GROUPS, [(3,)])] == [*layout.ahead(0, [])] == []
+
+
+def test_file_with_one_row_group_has_no_place_in_the_layout():
+    file = io.BytesIO()
+    pq.write_table(pa.table({"a": [1]}), file)
+    assert Layout(pq.read_metadata(file)).place(4, 30) is None
+
+
+def test_the_oldest_is_forgotten():
+    recent = Recent(2)
+    for key in ("a", "b", "c"):
+        recent.keep(key, key.upper())
+    assert [recent.get(key) for key in ("a", "b", "c", "c", "c")] == [None, "B", "C", "C", "C"]
+    recent.keep("d", "D")
+    assert [recent.get(key) for key in ("b", "c", "d")] == [None, "C", "D"]
+
+
+def test_each_is_given_out_so_many_times():
+    recent = Recent(9, uses=2)
+    recent.keep("a", 1)
+    assert [recent.get("a"), recent.get("a"), recent.get("a")] == [1, 1, None]
+    recent.keep("a", 1)
+    recent.get("a")
+    recent.keep("a", 2)
+    assert [recent.get("a"), recent.get("a"), recent.get("a")] == [2, 2, None]
+
+
+def test_forgotten_entry_is_absent():
+    recent = Recent(9)
+    recent.keep("a", 1)
+    recent.forget("a")
+    recent.forget("a")
+    assert recent.get("a") is None

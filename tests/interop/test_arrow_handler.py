@@ -24,27 +24,8 @@ PARTS = ds.partitioning(pa.schema([("part", pa.string())]), flavor="hive")
 
 
 @pytest.fixture
-def server():
-    with FaultServer.within() as server:
-        server.make("bucket")
-        yield server
-
-
-@pytest.fixture
 def files(server):
     return filesystem(store=server.store)
-
-
-@pytest.fixture
-def asked(server):
-    """Return what yields the methods of the requests that a call makes."""
-
-    def asked(call):
-        before = len(server.seen())
-        call()
-        return [seen.method for seen in server.seen()[before:]]
-
-    return asked
 
 
 def _failing():

@@ -10,11 +10,21 @@ from datetime import UTC, datetime
 import numpy as np
 import obspec
 import pytest
-from obspec.exceptions import map_exception
+from obspec.exceptions import BaseError, map_exception
 
-from penstock.errors import AlreadyExists, NotFound, PenstockError, Unusable
-from penstock.interop.obspec import Store
-from penstock.testing.faults import FaultServer
+from penstock.errors import (
+    AlreadyExists,
+    Bug,
+    Changed,
+    Forbidden,
+    NotFound,
+    PenstockError,
+    Throttled,
+    Unauthenticated,
+    Unusable,
+)
+from penstock.interop.obspec import Store, convert_error, describe_object, rename_errors, resolve_range
+from penstock.values import ObjectMeta
 
 PROTOCOLS = [
     getattr(obspec, name)
@@ -24,11 +34,10 @@ PROTOCOLS = [
 
 
 @pytest.fixture
-def server():
-    with FaultServer.within() as server:
-        for key in ("run/a", "run/b/c", "run/b/d/e", "running"):
-            server.put("bucket", key, b"0123456789")
-        yield server
+def server(server):
+    for key in ("run/a", "run/b/c", "run/b/d/e", "running"):
+        server.put("bucket", key, b"0123456789")
+    return server
 
 
 @pytest.fixture
@@ -60,13 +69,9 @@ def test_store_implements_every_obspec_protocol(protocol):
         mine = getattr(Store, name)
         assert inspect.iscoroutinefunction(mine) == inspect.iscoroutinefunction(wanted)
         takes, accepts = inspect.signature(wanted).parameters, inspect.signature(mine).parameters
-        free = any(each.kind is each.VAR_KEYWORD for each in accepts.values())
         for parameter in takes.values():
-            if parameter.name in accepts:
-                assert accepts[parameter.name].kind == parameter.kind
-                assert (accepts[parameter.name].default is parameter.empty) == (parameter.default is parameter.empty)
-            else:
-                assert free, f"{name} takes no {parameter.name}"
+            assert accepts[parameter.name].kind == parameter.kind
+            assert (accepts[parameter.name].default is parameter.empty) == (parameter.default is parameter.empty)
 
 
 def test_all_protocols_are_looked_at():
@@ -242,3 +247,56 @@ def test_two_loops_at_once(store):
 
     assert asyncio.run(both()) == [[b"%d" % n for n in range(10)]] * 2
     assert store.url == "s3://bucket/run/"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [(None, (0, 10)), ((2, 5), (2, 5)), ([2, 99], (2, 10)), ({"offset": 3}, (3, 10)), ({"suffix": 3}, (7, 10))],
+    ids=str,
+)
+def test_ranges(wanted, found):
+    assert resolve_range(wanted, 10) == found
+
+
+@pytest.mark.parametrize(
+    "wrong", [(5, 5), (5, 2), (-1, 2), (10, 12), {"offset": 10}, {"suffix": 0}, {}, (1,), "1-2"], ids=str
+)
+def test_no_ranges(wrong):
+    with pytest.raises(Unusable, match="range"):
+        resolve_range(wrong, 10)
+
+
+def test_missing_etag_and_modification_time_get_defaults():
+    found = describe_object(ObjectMeta("root/a", 3), "a")
+    assert (found["path"], found["e_tag"], found["last_modified"].timestamp()) == ("a", None, 0)
+
+
+def test_error_renamed_for_obspec_keeps_its_message_and_attributes():
+    error = NotFound("not there", url="s3://bucket/a", attempts=3, elapsed_s=1.5)
+    error.code = "NoSuchKey"
+    other = convert_error(error)
+    assert (str(other), other.code, isinstance(other, NotFound), convert_error(other)) == (
+        str(error),
+        "NoSuchKey",
+        True,
+        other,
+    )
+    assert isinstance(map_exception(other), BaseError)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(Changed, "PreconditionError"), (Forbidden, "PermissionDeniedError"), (Unauthenticated, "UnauthenticatedError")],
+)
+def test_names(kind, name):
+    with pytest.raises(PenstockError) as caught, rename_errors():
+        raise kind("x")
+    assert type(map_exception(caught.value)).__name__ == name
+    assert type(caught.value.__cause__) is kind
+
+
+@pytest.mark.parametrize("kind", [Throttled, Bug, KeyboardInterrupt])
+def test_exception_without_obspec_name_keeps_its_type(kind):
+    with pytest.raises(kind) as caught, rename_errors():
+        raise kind("x")
+    assert type(caught.value) is kind

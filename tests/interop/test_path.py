@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 import stat
 from dataclasses import replace
@@ -10,12 +11,16 @@ from pathlib import PurePosixPath
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from upath import UPath
 
 import penstock as ps
 from penstock.errors import AlreadyExists, ConfigError, Denied, InvalidURL, NotFound, UnknownScheme
-from penstock.interop.path import PenstockPath
-from penstock.testing.faults import FAULTS, FaultServer
+from penstock.interop import path
+from penstock.interop.path import Names, PenstockPath, join_path
+from penstock.source import open_source
+from penstock.testing.faults import FAULTS
 
 ODD = [
     "a//b",
@@ -37,30 +42,11 @@ ODD = [
 
 
 @pytest.fixture
-def server():
-    with FaultServer.within() as server:
-        server.make("bucket")
-        yield server
-
-
-@pytest.fixture
 def root(server):
     """Return a path with files in folders."""
     for key in ("run/a.txt", "run/b.tar.gz", "run/deep/c.txt", "run/deep/er/d.txt", "running", "run/mark/"):
         server.put("bucket", key, b"" if key.endswith("/") else key.encode())
     return ps.Path("s3://bucket/run", store=server.store)
-
-
-@pytest.fixture
-def asked(server):
-    """Return what yields the methods of the requests that a call makes."""
-
-    def asked(call):
-        before = len(server.seen())
-        call()
-        return [seen.method for seen in server.seen()[before:]]
-
-    return asked
 
 
 def _names(paths):
@@ -349,3 +335,115 @@ class TestUniversalPathlib:
         path = root / "a.txt"
         assert path.fs.cat_file(path.path) == b"run/a.txt"
         assert path.fs is path.fs
+
+
+@pytest.mark.parametrize(
+    ("path", "parent", "name"),
+    [
+        ("b/", "b/", ""),
+        ("b/a", "b/", "a"),
+        ("b/a/b", "b/a", "b"),
+        ("b/a/", "b/", "a"),
+        ("b/a//", "b/a", ""),
+        ("b/a//b", "b/a//", "b"),
+        ("b/a///b", "b/a///", "b"),
+        ("b//", "b/", ""),
+        ("b//a", "b//", "a"),
+        ("/tmp/x", "/tmp", "x"),  # noqa: S108  a name
+        ("s3://b/a/x", "b/a", "x"),
+    ],
+)
+def test_a_path_is_a_parent_and_a_name(path, parent, name):
+    assert Names.split(path) == (parent, name)
+
+
+@example("a//b")
+@example("//a")
+@given(st.text("ab/.? ", max_size=8))
+def test_parent_and_name_are_the_path_again(key):
+    parent, name = Names.split(f"bucket/{key}")
+    if name and not key.endswith("/") and name != ".":
+        assert join_path(parent, name) == f"bucket/{key}"
+
+
+@given(st.text("ab/.", max_size=12))
+def test_every_path_leads_to_its_bucket(key):
+    path, steps = f"bucket/{key}", 0
+    while (parent := Names.split(path)[0]) != path:
+        assert len(parent) <= len(path)
+        path, steps = parent, steps + 1
+        assert steps <= 2 * len(key) + 2
+    assert path == "bucket/"
+
+
+def test_joined_name_stays_below_its_base_and_absolute_names_are_refused():
+    assert join_path("b/", "a", "", ".", "c//d", "e/") == "b/a/c//d/e/"
+    assert join_path("s3://b/x/", "y") == "s3://b/x/y"
+    for wrong in ("/a", "s3://b/c"):
+        with pytest.raises(InvalidURL, match="the name is absolute"):
+            join_path("b/", wrong)
+
+
+def test_the_rest_of_a_parser():
+    assert Names.splitdrive("s3://b/a/c") == ("b", "/a/c")
+    assert Names.splitroot("b/a") == ("b", "/", "a")
+    assert Names.splitext("a.tar.gz") == ("a.tar", ".gz")
+    assert Names.splitext(".profile") == (".profile", "")
+    assert (Names.join("s3://b/a", "c"), Names.normcase("Aa"), Names.isabs("x")) == ("b/a/c", "Aa", True)
+    assert Names.strip_protocol("b/c://d") == "b/c://d"
+
+
+KEYS = ("a", "a/b", "a/b/c", "d/", "d/e/", "d/e/f", "g//h", "data/")
+
+
+@pytest.fixture
+def source(request):
+    source, _ = open_source(f"memory://{request.node.originalname.replace('_', '-')[:60]}/")
+    for key in KEYS:
+        source.put(key, b"full" if key == "data/" else b"" if key.endswith("/") else b"1")
+    return source
+
+
+def test_objects_and_directories_of_one_name(source):
+    assert [path.file_at(source, key) is not None for key in ("a", "a/b", "d", "d/", "data/", "")] == [
+        *(True, True, False, False, True, False),
+    ]
+    assert [path.directory(source, key) for key in ("a", "a/b", "a/b/c", "d", "d/e", "g", "g/", "")] == [
+        *(True, True, False, True, True, True, True, True),
+    ]
+    assert path.stat_path(source, "a")["type"] == "file"
+    assert path.stat_path(source, "d")["type"] == "directory"
+    with pytest.raises(NotFound):
+        path.stat_path(source, "no")
+
+
+def test_children_come_once_and_in_order(source):
+    assert [*path.children(source, "")] == ["a", "d", "data", "g"]
+    assert [*path.children(source, "a")] == ["a/b"]
+    assert [*path.children(source, "d")] == ["d/e"]
+    assert [*path.children(source, "g")] == ["g//"]
+    assert [*path.children(source, "g//")] == ["g//h"]
+    with pytest.raises(NotADirectoryError):
+        [*path.children(source, "a/b/c")]
+
+
+def test_matches_are_files_and_directories(source):
+    assert [*path.matches(source, "", "*")] == ["a", "d", "data", "g"]
+    assert [*path.matches(source, "", "**")] == ["a", "a/b", "a/b/c", "d", "d/e", "d/e/f", "data", "g", "g//", "g//h"]
+    assert [*path.matches(source, "", "**/")] == ["a", "a/b", "d", "d/e", "data", "g", "g//"]
+    assert [*path.matches(source, "d", "*")] == ["d/e"]
+    with pytest.raises(InvalidURL):
+        [*path.matches(source, "d", "/")]
+
+
+def test_nonempty_tree_is_removed_only_recursively(source):
+    with pytest.raises(OSError, match="not empty") as caught:
+        path.remove_tree(source, "d", recursive=False)
+    assert caught.value.errno == errno.ENOTEMPTY
+    path.remove_tree(source, "d", recursive=True)
+    assert path.objects(source, "d") == []
+    source.put("empty/", b"")
+    path.remove_tree(source, "empty", recursive=False)
+    for key, error in (("empty", NotFound), ("a/b/c", NotADirectoryError), ("", InvalidURL)):
+        with pytest.raises(error):
+            path.remove_tree(source, key, recursive=True)

@@ -29,7 +29,7 @@ TESTS = (
     *("tests/data/catalog/discovery/test_parquet.py", "tests/data/shards/test_tar.py"),
     *(f"tests/data/zarr/format/test_{name}.py" for name in ("codecs", "steps", "layout", "references")),
     *("tests/interop/fsspec/test_files.py", "tests/interop/zarr/test_store.py"),
-    *("tests/interop/zarr/test_documents.py", "tests/interop/zarr/test_sizes.py"),
+    "tests/interop/zarr/test_documents.py",
 )
 
 

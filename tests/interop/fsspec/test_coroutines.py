@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 import uuid
 
@@ -16,7 +17,10 @@ from fsspec.tests.abstract import (
     AbstractPutTests,
 )
 
-from penstock.interop.fsspec import PenstockFileSystem
+from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable
+from penstock.interop.fsspec import PenstockFileSystem, coroutines
+from penstock.interop.fsspec.coroutines import parent, strip_scheme, url_of
+from penstock.source import open_source
 from penstock.stores.memory.driver import MemoryDriver
 from tests.emulators import EMULATORS, names
 
@@ -183,3 +187,132 @@ def test_a_batch_that_is_cancelled_is_called_off(monkeypatch):
         return await fs._cat_file(f"{root}/k", 1, 3)
 
     assert asyncio.run(main()) == b"12"
+
+
+@pytest.fixture
+def source():
+    found, _ = open_source(f"memory://{uuid.uuid4().hex}/")
+    for key in ("a/x", "a/b/y", "ab", "c/", "c/d/", "e"):
+        found.put(key, key.encode())
+    return found
+
+
+def _key(source):
+    return lambda url: url.removeprefix(source.root)
+
+
+def test_ls_returns_only_direct_children(source):
+    found = {each["name"]: each["type"] for each in coroutines.ls(source, "", _key(source))}
+    assert found == {"a": "directory", "ab": "file", "c": "directory", "e": "file"}
+    assert [each["name"] for each in coroutines.ls(source, "a", _key(source))] == ["a/x", "a/b"]
+    assert [each["name"] for each in coroutines.ls(source, "e", _key(source))] == ["e"]
+    assert [each["name"] for each in coroutines.ls(source, "c", _key(source))] == ["c/d"]
+    assert coroutines.ls(source, "c/d", _key(source)) == []
+    with pytest.raises(NotFound):
+        coroutines.ls(source, "none", _key(source))
+
+
+def test_all_that_lies_below(source):
+    assert sorted(coroutines.under(source, "", "", _key(source), withdirs=False)) == ["a/b/y", "a/x", "ab", "e"]
+    with_dirs = coroutines.under(source, "", "", _key(source), withdirs=True)
+    assert {name for name, each in with_dirs.items() if each["type"] == "directory"} == {"a", "a/b", "c", "c/d"}
+    assert sorted(coroutines.under(source, "", "a", _key(source), withdirs=False)) == ["a/b/y", "a/x", "ab"]
+    assert sorted(coroutines.under(source, "a", "", _key(source), withdirs=True)) == ["a/b", "a/b/y", "a/x"]
+    found, prefixes = coroutines.level(source, "a", _key(source))
+    assert ({each["name"] for each in found}, prefixes) == ({"a", "ab"}, ["a/"])
+    assert sorted(coroutines.keys(source, "c")) == ["c/", "c/d/"]
+
+
+def test_descriptions(source):
+    name = _key(source)
+    assert coroutines.info(source, "e", name)["size"] == 1
+    assert coroutines.info(source, "a", name)["type"] == "directory"
+    assert coroutines.info(source, "", name)["type"] == "directory"
+    with pytest.raises(NotFound, match="none"):
+        coroutines.info(source, "none", name)
+    file = coroutines.info(source, "a/b/y", name)
+    assert coroutines.latest(source, "a/b/y", file) == coroutines.latest(source, "a/b", {"type": "directory"})
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("s3://bucket/key", "bucket/key"),
+        ("s3://bucket/", "bucket"),
+        ("bucket/a//b/", "bucket/a//b"),
+        ("gs://bucket/key/", "gs://bucket/key"),
+        ("file:///", "file://"),
+        ("bucket/a://b", "bucket/a://b"),
+        ("s3://bucket/gs://x", "bucket/gs://x"),
+        ("", ""),
+    ],
+)
+def test_names_and_urls_lead_to_one_another(path, name):
+    assert strip_scheme(path, "s3") == name
+    assert strip_scheme(name, "s3") == name
+    if name:
+        assert strip_scheme(url_of(name, "s3"), "s3") == name
+
+
+def test_parents_end_at_the_bucket():
+    assert [parent(each) for each in ("b/a/c", "b", "gs://b/a", "gs://b")] == ["b/a", "", "gs://b", "gs://"]
+
+
+def test_a_name_without_a_bucket_is_refused():
+    with pytest.raises(InvalidURL, match="buckets are not listed"):
+        url_of("", "s3")
+
+
+@pytest.fixture
+def fs():
+    return PenstockFileSystem(asynchronous=True)
+
+
+def test_streamed_write_is_read_back_asynchronously(fs, root):
+    async def main():
+        async with await fs.open_async(f"{root}/k", "wb") as file:
+            assert await file.write(b"0123456789") == 10
+            assert file.tell() == 10
+        async with await fs.open_async(f"{root}/k") as file:
+            assert (file.size, await file.read(4), file.tell()) == (10, b"0123", 4)
+            file.seek(-2, io.SEEK_END)
+            assert (await file.read(), await file.read()) == (b"89", b"")
+        with pytest.raises(Unusable, match="closed"):
+            await file.read()
+
+    asyncio.run(main())
+
+
+def test_in_a_transaction_a_file_is_published_at_its_end(fs, root):
+    async def main():
+        with fs.transaction:
+            async with await fs.open_async(f"{root}/k", "wb") as file:
+                await file.write(b"0123456789")
+            assert not await fs._exists(f"{root}/k")
+        assert await fs._cat_file(f"{root}/k") == b"0123456789"
+        with pytest.raises(RuntimeError), fs.transaction:
+            async with await fs.open_async(f"{root}/k", "wb") as file:
+                await file.write(b"another")
+            raise RuntimeError
+        assert await fs._cat_file(f"{root}/k") == b"0123456789"
+
+    asyncio.run(main())
+
+
+def test_a_file_that_is_left_by_an_error_is_not_published(fs, root):
+    async def main():
+        with pytest.raises(RuntimeError):
+            async with await fs.open_async(f"{root}/k", "wb") as file:
+                await file.write(b"half")
+                raise RuntimeError
+        assert not await fs._exists(f"{root}/k")
+        await fs._pipe_file(f"{root}/k", b"1")
+        with pytest.raises(AlreadyExists):
+            await fs.open_async(f"{root}/k", "xb")
+        with pytest.raises(NotFound):
+            await fs.open_async(f"{root}/none")
+        for mode in ("r", "ab"):
+            with pytest.raises(Unusable):
+                await fs.open_async(f"{root}/k", mode)
+
+    asyncio.run(main())

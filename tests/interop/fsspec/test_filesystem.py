@@ -8,7 +8,6 @@ import pickle
 import subprocess
 import sys
 import urllib.request
-import uuid
 from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -39,8 +38,12 @@ from penstock.errors import (
 )
 from penstock.interop.arrow import RandomFile
 from penstock.interop.fsspec import PenstockFileSystem, register
+from penstock.interop.fsspec import filesystem as looks
+from penstock.interop.fsspec.filesystem import BucketSources, Looks, asked_by_pyarrow
 from penstock.interop.fsspec.schemes import kind_of
+from penstock.interop.fsspec.storage import Storage
 from penstock.testing.faults import FaultServer, Settings
+from penstock.values import ObjectMeta
 from tests.children import forked, in_c_thread
 
 
@@ -51,6 +54,11 @@ def opened(bucket):
     yield bucket
     kind_of("s3").default = None
     _registry.pop("s3")
+
+
+@pytest.fixture
+def memory():
+    return PenstockFileSystem()
 
 
 @pytest.fixture
@@ -201,68 +209,58 @@ def test_a_whole_bucket_is_not_deleted(files, below):
 
 
 @pytest.mark.parametrize("how", [{"mode": "w"}, {"mode": "wb", "compression": "gzip"}])
-def test_a_file_that_is_not_closed_in_its_transaction_is_not_published(how):
-    root = f"memory://{uuid.uuid4().hex}"
-    fs = PenstockFileSystem()
-    with pytest.raises(Unusable, match="not closed before its transaction"), fs.transaction:
-        file = fs.open(f"{root}/k", **how)
+def test_a_file_that_is_not_closed_in_its_transaction_is_not_published(memory, root, how):
+    with pytest.raises(Unusable, match="not closed before its transaction"), memory.transaction:
+        file = memory.open(f"{root}/k", **how)
         file.write("half" if how["mode"] == "w" else b"half")
-    assert not fs.exists(f"{root}/k")
-    fs.pipe_file(f"{root}/k", b"whole")
-    assert fs.cat_file(f"{root}/k") == b"whole"
+    assert not memory.exists(f"{root}/k")
+    memory.pipe_file(f"{root}/k", b"whole")
+    assert memory.cat_file(f"{root}/k") == b"whole"
     with suppress(ValueError):
         file.close()
 
 
-def test_a_transaction_that_fails_is_over(monkeypatch):
+def test_a_transaction_that_fails_is_over(memory, root, monkeypatch):
     def as_in_2025(self, commit):
         while self.files:
             self.files.popleft().commit() if commit else None
-        self.fs._intrans, self.fs._transaction, self.fs = False, None, None
+        self.memory._intrans, self.memory._transaction, self.memory = False, None, None
 
-    root = f"memory://{uuid.uuid4().hex}"
-    fs = PenstockFileSystem()
     monkeypatch.setattr(Transaction, "complete", as_in_2025)
-    with pytest.raises(AlreadyExists), fs.transaction:
+    with pytest.raises(AlreadyExists), memory.transaction:
         for name, mode in (("a", "wb"), ("b", "xb"), ("c", "wb")):
-            with fs.open(f"{root}/{name}", mode) as file:
+            with memory.open(f"{root}/{name}", mode) as file:
                 file.write(name.encode())
         ps.copy(__file__, f"{root}/b")
-    assert fs.find(root) == [f"{root}/a", f"{root}/b"]
-    fs.pipe_file(f"{root}/later", b"1")
-    assert fs.cat_file(f"{root}/later") == b"1"
+    assert memory.find(root) == [f"{root}/a", f"{root}/b"]
+    memory.pipe_file(f"{root}/later", b"1")
+    assert memory.cat_file(f"{root}/later") == b"1"
 
 
 @pytest.mark.parametrize("into", ["p/", "p/sub", "p/d/x/y"])
-def test_a_directory_is_not_moved_into_itself(into):
-    root = f"memory://{uuid.uuid4().hex}"
-    fs = PenstockFileSystem()
-    fs.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x"})
+def test_a_directory_is_not_moved_into_itself(memory, root, into):
+    memory.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x"})
     for path in (f"{root}/p", f"{root}/p*"):
         with pytest.raises(Unusable, match="into itself"):
-            fs.mv(path, f"{root}/{into}", recursive=True)
-    assert fs.find(root) == [f"{root}/p/a", f"{root}/p/d/x"]
+            memory.mv(path, f"{root}/{into}", recursive=True)
+    assert memory.find(root) == [f"{root}/p/a", f"{root}/p/d/x"]
 
 
-def test_mv_deletes_only_objects_that_were_moved():
-    root = f"memory://{uuid.uuid4().hex}"
-    fs = PenstockFileSystem()
-    fs.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x", f"{root}/p/e[1]": b"e"})
-    fs.mv(f"{root}/p/*", f"{root}/p/sub/", recursive=True)
-    assert fs.find(root) == [f"{root}/p/sub/a", f"{root}/p/sub/d/x", f"{root}/p/sub/e[1]"]
-    fs.mv(f"{root}/p/sub", f"{root}/q", recursive=True, maxdepth=1)
-    assert fs.find(root) == [f"{root}/p/sub/d/x", f"{root}/q/a", f"{root}/q/e[1]"]
+def test_mv_deletes_only_objects_that_were_moved(memory, root):
+    memory.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x", f"{root}/p/e[1]": b"e"})
+    memory.mv(f"{root}/p/*", f"{root}/p/sub/", recursive=True)
+    assert memory.find(root) == [f"{root}/p/sub/a", f"{root}/p/sub/d/x", f"{root}/p/sub/e[1]"]
+    memory.mv(f"{root}/p/sub", f"{root}/q", recursive=True, maxdepth=1)
+    assert memory.find(root) == [f"{root}/p/sub/d/x", f"{root}/q/a", f"{root}/q/e[1]"]
 
 
-def test_rm_accepts_overlapping_paths_and_deletes_nothing_if_one_is_missing():
-    root = f"memory://{uuid.uuid4().hex}"
-    fs = PenstockFileSystem()
-    fs.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x"})
+def test_rm_accepts_overlapping_paths_and_deletes_nothing_if_one_is_missing(memory, root):
+    memory.pipe({f"{root}/p/a": b"a", f"{root}/p/d/x": b"x"})
     with pytest.raises(NotFound):
-        fs.rm([f"{root}/p", f"{root}/none"], recursive=True)
-    assert len(fs.find(root)) == 2
-    fs.rm(f"{root}/p/**", recursive=True)
-    assert fs.find(root) == []
+        memory.rm([f"{root}/p", f"{root}/none"], recursive=True)
+    assert len(memory.find(root)) == 2
+    memory.rm(f"{root}/p/**", recursive=True)
+    assert memory.find(root) == []
 
 
 @pytest.fixture
@@ -507,3 +505,50 @@ def test_chained_file_systems_stand_on_it(opened, tmp_path):
         fsspec.open(f"blockcache::{opened.url}a/k", blockcache={"cache_storage": f"{tmp_path}/b"}).open()
     below = fsspec.filesystem("dir", path=f"{opened.name}/a", fs=fsspec.filesystem("s3"))
     assert below.cat("k") == b"data"
+
+
+META = ObjectMeta("k", 3, "e")
+
+
+def test_a_look_serves_two_files():
+    kept = Looks()
+    kept.keep("b/k", META)
+    assert [kept.take("b/k") for _ in range(3)] == [META, META, None]
+    assert kept.take("b/other") is None
+
+
+def test_a_look_is_forgotten_in_time_and_when_the_file_is_written(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(looks, "monotonic", lambda: now[0])
+    kept = Looks()
+    for forget in (lambda: kept.forget("b/k"), kept.forget, lambda: now.__setitem__(0, now[0] + 6)):
+        kept.keep("b/k", META)
+        forget()
+        assert kept.take("b/k") is None
+
+
+def test_looks_are_bounded():
+    kept = Looks()
+    for number in range(1000):
+        kept.keep(str(number), META)
+    assert kept.take("999") == META
+    assert kept.take("0") is None
+    assert len(kept._looks) <= 256
+
+
+def test_only_pyarrow_is_pyarrow():
+    assert not asked_by_pyarrow()
+    scope = {"__name__": "pyarrow.fs", "look": lambda: asked_by_pyarrow()}  # noqa: PLW0108  a frame of its own
+    exec("def handler():\n    return look()", scope)  # noqa: S102  a function of a module of that name
+    assert scope["handler"]() == "handler"
+
+
+def test_a_bucket_has_one_source():
+    places = BucketSources(Storage("penstock", None, {}))
+    one, key = places.find("memory://a/x/y")
+    other, _ = places.find("memory://a/z")
+    assert one is other
+    assert key == "x/y"
+    assert places.find("memory://b/x")[0] is not one
+    with pytest.raises(InvalidURL):
+        places.find("s3://bucket:80/key")

@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
-
-import pytest
-
 import penstock as ps
 from penstock.interop.fsspec import PenstockFileSystem, coroutines
-
-
-@pytest.fixture
-def root():
-    return f"memory://{uuid.uuid4().hex}"
 
 
 def _elsewhere(url, data=b"1"):

@@ -1,6 +1,7 @@
 """Keywords of writes and copies: stored or refused, never lost."""
 
 import asyncio
+from functools import partial
 
 import fsspec
 import pytest
@@ -12,35 +13,14 @@ URL = "memory://options/key"
 FILES = fsspec.filesystem("penstock")
 
 
-def _open(**options):
-    with FILES.open(URL, "wb", **options) as file:
-        file.write(b"data")
-
-
-def _open_text(**options):
-    with FILES.open(URL, "w", **options) as file:
-        file.write("data")
-
-
-def _pipe_file(**options):
-    FILES.pipe_file(URL, b"data", **options)
-
-
-def _pipe(**options):
-    FILES.pipe(URL, b"data", **options)
+def _open(mode, data, **options):
+    with FILES.open(URL, mode, **options) as file:
+        file.write(data)
 
 
 def _pipe_in_a_transaction(**options):
     with FILES.transaction:
         FILES.pipe_file(URL, b"data", **options)
-
-
-def _put_file(**options):
-    FILES.put_file(__file__, URL, **options)
-
-
-def _put(**options):
-    FILES.put(__file__, URL, **options)
 
 
 def _open_async(**options):
@@ -51,19 +31,21 @@ def _open_async(**options):
     asyncio.run(write())
 
 
-def _cp_file(**options):
-    FILES.cp_file(f"{URL}-source", URL, **options)
-
-
-def _copy(**options):
-    FILES.copy(f"{URL}-source", URL, **options)
-
-
-def _open_to_read(**options):
-    FILES.open(f"{URL}-source", "rb", **options)
-
-
-WRITES = [_open, _open_text, _pipe_file, _pipe, _pipe_in_a_transaction, _put_file, _put, _open_async]
+WRITES = {
+    "open": partial(_open, "wb", b"data"),
+    "open text": partial(_open, "w", "data"),
+    "pipe_file": partial(FILES.pipe_file, URL, b"data"),
+    "pipe": partial(FILES.pipe, URL, b"data"),
+    "pipe in a transaction": _pipe_in_a_transaction,
+    "put_file": partial(FILES.put_file, __file__, URL),
+    "put": partial(FILES.put, __file__, URL),
+    "open_async": _open_async,
+}
+CALLS = WRITES | {
+    "cp_file": partial(FILES.cp_file, f"{URL}-source", URL),
+    "copy": partial(FILES.copy, f"{URL}-source", URL),
+    "open to read": partial(FILES.open, f"{URL}-source", "rb"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +54,7 @@ def _objects():
     FILES.pipe_file(f"{URL}-source", b"source")
 
 
-@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
 @pytest.mark.parametrize(("metadata", "kind"), [("metadata", "content_type"), ("Metadata", "ContentType")])
 def test_a_write_stores_metadata_and_content_type(write, metadata, kind):
     write(**{metadata: {"a": "1"}, kind: "image/png"})
@@ -81,7 +63,7 @@ def test_a_write_stores_metadata_and_content_type(write, metadata, kind):
     assert found.content_type == "image/png"
 
 
-@pytest.mark.parametrize("call", [*WRITES, _cp_file, _copy, _open_to_read])
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize(
     "name", ["ServerSideEncryption", "StorageClass", "ACL", "acl", "attributes", "version_id", "x"]
 )

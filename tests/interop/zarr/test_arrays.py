@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 
 import numpy as np
 import pytest
@@ -14,21 +13,8 @@ from zarr.errors import GroupNotFoundError
 
 from penstock.interop.fsspec import register
 from penstock.interop.zarr import Store
-from penstock.testing.faults import FaultServer
 
 VALUES = np.arange(48 * 40, dtype="f4").reshape(48, 40)
-
-
-@pytest.fixture(scope="module")
-def server():
-    with FaultServer.within() as server:
-        yield server
-
-
-@pytest.fixture
-def bucket(server):
-    server.make(name := f"test-{uuid.uuid4().hex}")
-    return name
 
 
 @pytest.fixture

@@ -18,11 +18,15 @@ import pytest
 import zarr
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import cpu, default_buffer_prototype
+from zarr.storage import MemoryStore
 
 import penstock as ps
+from penstock.engine.contracts.driver import UNKNOWN_BYTES
 from penstock.errors import Forbidden, InvalidURL, NotFound, Unusable
 from penstock.interop.zarr import Store
+from penstock.interop.zarr.store import ChunkSizes, array_of, check_byte_request, clip_request, direct
 from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.values import ObjectMeta, Span
 
 PROTOTYPE = default_buffer_prototype()
 
@@ -466,3 +470,112 @@ class AnyOf:
 def _until(holds):
     while not holds():
         threading.Event().wait(0.005)
+
+
+@pytest.mark.parametrize("request_", [RangeByteRequest(0, 0), RangeByteRequest(3, 9), SuffixByteRequest(0)], ids=str)
+def test_a_request_that_makes_sense_is_taken(request_):
+    assert check_byte_request(request_) is request_
+    assert check_byte_request(None) is check_byte_request(OffsetByteRequest(0)) is None
+
+
+@pytest.mark.parametrize(
+    "request_", [RangeByteRequest(-1, 3), RangeByteRequest(3, 2), SuffixByteRequest(-1), OffsetByteRequest(-5)], ids=str
+)
+def test_a_request_that_makes_no_sense_is_refused(request_):
+    with pytest.raises(ValueError, match="Unexpected byte_range, got"):
+        check_byte_request(request_)
+
+
+@pytest.mark.parametrize("request_", [(0, 2), 3, "0-1", slice(0, 2)], ids=str)
+def test_invalid_byte_range_request_is_refused(request_):
+    with pytest.raises(TypeError, match="Unexpected byte_range, got"):
+        check_byte_request(request_)
+
+
+def test_request_that_needs_no_object_size_becomes_one_span():
+    assert direct("k", RangeByteRequest(3, 9), 6) == Span("k", 3, 9)
+    assert direct("k", SuffixByteRequest(6), 6) == Span("k", -6)
+    for request in (RangeByteRequest(3, 10), SuffixByteRequest(7), RangeByteRequest(3, 3), SuffixByteRequest(0)):
+        assert direct("k", request, 6) is None
+    assert direct("k", OffsetByteRequest(1), 6) is None
+
+
+@pytest.mark.parametrize(
+    ("request_", "low", "high", "whole"),
+    [
+        (RangeByteRequest(3, 9), 3, 9, False),
+        (RangeByteRequest(0, 10), 0, 10, True),
+        (RangeByteRequest(3, 99), 3, 10, False),
+        (RangeByteRequest(50, 99), 10, 10, False),
+        (OffsetByteRequest(4), 4, 10, False),
+        (OffsetByteRequest(40), 10, 10, False),
+        (SuffixByteRequest(4), 6, 10, False),
+        (SuffixByteRequest(40), 0, 10, True),
+    ],
+    ids=str,
+)
+def test_a_request_ends_where_the_object_does_and_is_held_to_its_version(request_, low, high, whole):
+    assert clip_request(request_, ObjectMeta("k", 10, "tag")) == Span("k", low, high, "tag", whole)
+
+
+@pytest.mark.parametrize(
+    ("key", "array"),
+    [
+        ("tas/c/0/1/2", "tas"),
+        ("a/b/c/0", "a/b"),
+        ("c/0/0", ""),
+        ("tas/c.0.1", "tas"),
+        ("tas/0.1.2", "tas"),
+        ("tas/0/1/2", "tas"),
+        ("0.0", ""),
+        ("7", ""),
+        ("scalar/c", "scalar"),
+        ("tas/zarr.json", None),
+        ("tas/.zarray", None),
+        (".zmetadata", None),
+        ("c/zarr.json", None),
+        ("2m_temperature/zarr.json", None),
+        ("tas/c/0/x", None),
+    ],
+)
+def test_chunk_key_is_recognized_by_its_indices(key, array):
+    assert array_of(key) == array
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"zarr_format": 3},
+        {"zarr_format": 2},
+        {"zarr_format": 3, "chunk_key_encoding": {"name": "default", "separator": "."}},
+        {"zarr_format": 3, "chunk_key_encoding": {"name": "v2", "separator": "."}},
+        {"zarr_format": 2, "chunk_key_encoding": {"name": "v2", "separator": "/"}},
+        {"zarr_format": 3, "shards": (4, 4)},
+    ],
+    ids=str,
+)
+def test_chunk_keys_written_by_zarr_are_recognized(options):
+    kept = {}
+    zarr.create_array(MemoryStore(kept), name="g/tas", shape=(8, 8), chunks=(2, 2), dtype="i4", **options)[:] = 1
+    chunks = [key for key in kept if "." not in key.rpartition("/")[2] or key[-1].isdigit()]
+    assert len(chunks) in (4, 16)
+    assert {key: array_of(key) for key in kept} == {key: "g/tas" if key in chunks else None for key in kept}
+
+
+def test_the_next_chunk_is_expected_to_be_little_larger_than_those_before():
+    sizes = ChunkSizes()
+    assert sizes.bound("a") == sizes.bound(None) == UNKNOWN_BYTES
+    sizes.add("a", 1600)
+    sizes.add("b", 10)
+    sizes.add(None, 99)
+    sizes.add("c", 0)
+    assert (sizes.bound("a"), sizes.bound("b"), sizes.bound("c"), sizes.bound(None)) == (
+        1700,
+        10,
+        UNKNOWN_BYTES,
+        UNKNOWN_BYTES,
+    )
+    sizes.add("a", 800)
+    assert sizes.bound("a") == 1700
+    sizes.add("a", 3200)
+    assert sizes.bound("a") == 3400

@@ -11,7 +11,7 @@ from penstock.stores.profiles import lookup
 from penstock.stores.urls import parse
 from tests.children import python
 from tests.edges.launch import program
-from tests.observe.test_otel_exporters import points_of, printed
+from tests.observe.test_otel_sink import points_of, printed
 
 
 @pytest.fixture
