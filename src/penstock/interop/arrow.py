@@ -222,8 +222,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
             yield from zip([(root, name) for name in named], source.stat_existing(named), strict=True)
 
     def _directory_info(self, path: str, source: Source, key: str) -> FileInfo:
-        page = source.page(as_folder(key)) if key else None
-        there = page is None or bool(page.entries)
+        there = not key or source.page(as_folder(key)).entries
         return FileInfo(path, FileType.Directory if there else FileType.NotFound)
 
     def _check_directory(self, source: Source, key: str, *, allow_not_found: bool) -> None:

@@ -262,12 +262,7 @@ class Store:
         chunk_size: int = _PART_BYTES,
         max_concurrency: int = _PARTS,
     ) -> PutResult:
-        """Write an object as ``put`` does; ``file`` may also be an asynchronous iterable of pieces.
-
-        Returns:
-            The same as ``put``.
-
-        """
+        """Return the same as ``put``; ``file`` may also be an asynchronous iterable of pieces."""
         if not isinstance(file, AsyncIterable):
             return await awaiting.call(partial(self.put, attributes=attributes, tags=tags, mode=mode), path, file)
         with rename_errors():

@@ -77,9 +77,7 @@ class Names:
             head += "/"
         return f"{bucket}/{head}", name
 
-    @staticmethod
-    def splitext(path: str) -> tuple[str, str]:
-        return posixpath.splitext(path)
+    splitext = staticmethod(posixpath.splitext)
 
     @classmethod
     def splitdrive(cls, path: str) -> tuple[str, str]:
@@ -204,12 +202,7 @@ class PenstockPath(UPath):
     def relative_to(  # type: ignore[override]  # the other arguments of pathlib are deprecated
         self, other: UPath | str, /, *, walk_up: bool = False
     ) -> Self:
-        """Return this path relative to ``other``; the ``str`` of the result is the rest of the key.
-
-        Raises:
-            ValueError: This path is neither ``other`` nor below it.
-
-        """
+        """Return the rest of this path below ``other``; raise ``ValueError`` if it is not below."""
         if walk_up:
             raise NotImplementedError("walk_up=True is not supported: pass a path that contains this one")
         base = self._above(other)
@@ -244,7 +237,7 @@ class PenstockPath(UPath):
         return UPathStatResult.from_info(stat_path(*self._place()))
 
     @property
-    def info(self) -> Self:  # type: ignore[override]
+    def info(self) -> Self:
         """This path: the status queries of pathlib's algorithms, each of which asks the store again."""
         return self
 
@@ -265,13 +258,7 @@ class PenstockPath(UPath):
         return False
 
     def iterdir(self) -> Iterator[Self]:
-        """Yield the direct children, in order: one request per 1,000.
-
-        Raises:
-            NotFound: Nothing exists at the path.
-            NotADirectoryError: The path is an object.
-
-        """
+        """Yield the direct children, in order: one request per 1,000; raise ``NotFound`` or ``NotADirectoryError``."""
         return (self._at(key) for key in children(*self._place()))
 
     def glob(
@@ -279,11 +266,7 @@ class PenstockPath(UPath):
     ) -> Iterator[Self]:
         """Yield matching files and directories below, in order; patterns and requests are those of ``ps.glob``.
 
-        ``**`` matches any run of characters, and ``**/`` also matches nothing.
-
-        Raises:
-            Unusable: ``case_sensitive`` is False.
-
+        ``**`` matches any run of characters, and ``**/`` also matches nothing. Keys are always case-sensitive.
         """
         if case_sensitive is not None and not switch(case_sensitive, "case_sensitive"):
             raise Unusable("cannot ignore the case of keys: leave out case_sensitive", url=str(self))
@@ -335,34 +318,19 @@ class PenstockPath(UPath):
             return str(file.read())
 
     def write_bytes(self, data: bytes | bytearray | memoryview) -> int:
-        """Replace the object: one PUT and a HEAD.
-
-        Returns:
-            Number of bytes.
-
-        """
+        """Return the number of bytes written, which replace the object: one PUT and a HEAD."""
         with self.open("wb") as file:
             return int(file.write(data))
 
     def write_text(
         self, data: str, encoding: str | None = None, errors: str | None = None, newline: str | None = None
     ) -> int:
-        """Replace the object with text.
-
-        Returns:
-            Number of characters.
-
-        """
+        """Return the number of characters written, which replace the object."""
         with self.open("w", encoding=encoding, errors=errors, newline=newline) as file:
             return int(file.write(data))
 
     def touch(self, mode: int = _MODE, exist_ok: bool = True) -> None:
-        """Create an empty object; an existing one stays unchanged, or raises ``AlreadyExists`` without ``exist_ok``.
-
-        Raises:
-            Unusable: ``mode`` is not the default: an object has no permission bits.
-
-        """
+        """Create an empty object; an existing one stays unchanged, or raises ``AlreadyExists`` without ``exist_ok``."""
         if mode != _MODE:
             raise Unusable(f"cannot give an object the mode {mode:#o}: leave out mode", url=str(self))
         if self.is_file():
@@ -505,7 +473,7 @@ def _name(each: object) -> str:
 def file_at(source: Source, key: str) -> ObjectMeta | None:
     """Return an object's metadata: one request. None for a directory's marker, or if the object does not exist."""
     found = source.stat_existing([key])[0] if key else None
-    return None if found is None or _marks(found) else found
+    return None if found is None or (found.key.endswith("/") and found.size == 0) else found
 
 
 def directory(source: Source, key: str) -> bool:
@@ -584,10 +552,6 @@ def remove_tree(source: Source, key: str, *, recursive: bool) -> None:
         message = "not empty, and a directory that is empty is not there: rmdir(recursive=True) deletes all below"
         raise OSError(ENOTEMPTY, message, source.url(key))
     source.delete(found)
-
-
-def _marks(meta: ObjectMeta) -> bool:
-    return meta.key.endswith("/") and meta.size == 0
 
 
 def _strip_slash(prefix: str) -> str:

@@ -50,16 +50,7 @@ class ChromeTrace:
     events: ClassVar[bool] = True
 
     def open(self, *, first: bool) -> _ChromeWriter:
-        """Open or create the file.
-
-        Returns:
-            A writer of the file.
-
-        Raises:
-            OSError: The file cannot be opened.
-            Unusable: The file is not a trace.
-
-        """
+        """Return a writer of the file, opened or created; raise ``Unusable`` if the file is not a trace."""
         return _ChromeWriter(AppendedFile(named_path(self.path)), first=first)
 
 

@@ -88,12 +88,7 @@ class Headroom(Generic[T]):
 
     @property
     def gain(self) -> float:
-        """The maximum speed-up of the loop: 1.0 if it does not wait for data.
-
-        Raises:
-            Unusable: Nothing has been measured yet.
-
-        """
+        """The maximum speed-up of the loop, 1.0 if it does not wait; ``Unusable`` if nothing has been measured yet."""
         if not self.batches:
             raise Unusable("nothing was measured yet: iterate over it to the end")
         if not self.kept_s:

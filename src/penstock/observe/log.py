@@ -100,15 +100,7 @@ class JsonLines:
     events: ClassVar[bool] = True
 
     def open(self, *, first: bool) -> _LineWriter:  # noqa: ARG002  a sink's signature
-        """Open or create the file.
-
-        Returns:
-            A writer of the file.
-
-        Raises:
-            OSError: The file cannot be opened.
-
-        """
+        """Return a writer of the file, opened or created; raise ``OSError`` if that fails."""
         return _LineWriter(AppendedFile(named_path(self.path)))
 
 

@@ -180,15 +180,7 @@ class OpenTelemetry:
         return self.traces
 
     def open(self, *, first: bool) -> _OtelWriter:  # noqa: ARG002  a sink's signature
-        """Find or make this process's providers.
-
-        Returns:
-            A writer of spans and metrics.
-
-        Raises:
-            MissingExtra: OpenTelemetry is not installed.
-
-        """
+        """Return a writer by this process's providers; raise ``MissingExtra`` if OpenTelemetry is not installed."""
         if self.setup is None:
             return _OtelWriter(found(self.endpoint, traces=self.traces, metrics=self.metrics), self)
         traces, metrics = self.setup()

@@ -12,7 +12,7 @@ from penstock.observe.board import COUNTERS, DISTRIBUTIONS, Board, Notice, cumul
 from penstock.values import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.histogram import Histogram
     from penstock.observe.sink import Record
@@ -59,10 +59,7 @@ class Prometheus:
             raise Unusable(f"a port is {_LAST_PORT} at most, not {self.port}")
 
     def open(self, *, first: bool) -> _Exposed | Notice:
-        """Listen, in the first process; in its workers, begin to write counts for that process.
-
-        Returns:
-            A writer, which takes no events.
+        """Return a writer, which takes no events: the first process listens, its workers write counts for it.
 
         Raises:
             MissingExtra: ``prometheus_client`` is not installed.
@@ -108,7 +105,8 @@ class _Collector:
         from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 
         tally = self._board.gather()
-        for label, counters, rows in zip(("host", "cache", "operation"), COUNTERS, tally, strict=True):
+        tables: tuple[Mapping[str, Any], ...] = tally
+        for label, counters, rows in zip(("host", "cache", "operation"), COUNTERS, tables, strict=True):
             for counter in counters if rows or label == "host" else ():
                 family = CounterMetricFamily(f"penstock_{counter.name}", counter.help, labels=[label])
                 for name, counts in rows.items():

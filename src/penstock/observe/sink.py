@@ -8,8 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from contextlib import suppress
-from dataclasses import fields, replace
-from functools import cache
+from dataclasses import replace
 from socket import gethostname
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
@@ -202,7 +201,7 @@ def serialize_record(record: Record, where: Mapping[str, Any]) -> dict[str, Any]
     """
     event = record.event
     shown: dict[str, Any] = {"time": record.at_ns / _NS, **where, "event": type(event).__name__}
-    for name in _names(type(event)):
+    for name in event.__dataclass_fields__:
         value = getattr(event, name)
         shown[name] = describe_error(value) if isinstance(value, BaseException) else value
     return shown
@@ -211,7 +210,7 @@ def serialize_record(record: Record, where: Mapping[str, Any]) -> dict[str, Any]
 def sentence(event: Event) -> str:
     """Return an event as one line of text, its fields in their order: ``RequestEnded s3://b/k id=3 status=200``."""
     words = [type(event).__name__, event.url]
-    for name in _names(type(event)):
+    for name in event.__dataclass_fields__:
         value = getattr(event, name)
         if name == "url" or value in ("", None):
             continue
@@ -224,11 +223,6 @@ def sentence(event: Event) -> str:
 
 def discreet_event(event: Event) -> Event:
     """Return an event without texts that look like a signature, a token or a password; mostly the same object."""
-    texts = {name: value for name in _names(type(event)) if isinstance(value := getattr(event, name), str)}
+    texts = {name: value for name in event.__dataclass_fields__ if isinstance(value := getattr(event, name), str)}
     changed = {name: shown for name, value in texts.items() if (shown := discreet(value)) != value}
     return replace(event, **changed) if changed else event
-
-
-@cache
-def _names(kind: type[Event]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))

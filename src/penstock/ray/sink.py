@@ -180,12 +180,7 @@ class ShardSink(Datasink[Any]):
         return Catalog.open(f"{self._url}index.catalog", root=self._url, store=self._store)
 
     def on_write_start(self, schema: object = None) -> None:  # noqa: ARG002  Ray's
-        """Look at the destination, and delete what is there if ``overwrite`` says so.
-
-        Raises:
-            AlreadyExists: Something is there.
-
-        """
+        """Raise ``AlreadyExists`` for shards at the destination, or delete them if ``overwrite`` says so."""
         there = self._there(overwrite=self._options.overwrite)
         if there.found and not there.overwrite:
             raise there.refusal(next(iter(there.found)), "shards, or their catalog, are there")
@@ -210,12 +205,7 @@ class ShardSink(Datasink[Any]):
         return [*packing.stream(lambda number: f"shard-{task}-{number:03}.{self._form_name}")]
 
     def on_write_complete(self, write_result: Any) -> None:  # noqa: ANN401  Ray's
-        """Compare what is there with what was reported, and save the catalog.
-
-        Raises:
-            NotFound: No row was written, or a shard is gone.
-
-        """
+        """Compare the shards with what was reported, and save the catalog; raise ``NotFound`` without rows."""
         records = sorted(
             (each for found in write_result.write_returns for each in found or ()), key=lambda each: each[0]
         )

@@ -400,7 +400,7 @@ print((peak_kib() - before) >> 10, done.arrays[0].reads)
 
 
 @pytest.fixture
-def place():
+def empty():
     return open_source(f"memory://journal/{uuid.uuid4().hex}/")
 
 
@@ -410,14 +410,14 @@ def test_ranges_of_numbers():
     assert [*ranges([0])] == [(0, 1)]
 
 
-def test_journal_merges_finished_regions_of_several_runs(place):
-    first, second = Journal(*place), Journal(*place)
+def test_journal_merges_finished_regions_of_several_runs(empty):
+    first, second = Journal(*empty), Journal(*empty)
     assert first.plan() is None
     first.begin("digest", "versions", {"a": (1, 2)})
     first.add({0, 1, 2})
     first.add({0, 1, 2, 5})
     second.add({7})
-    again = Journal(*place)
+    again = Journal(*empty)
     plan = again.plan()
     again.check(plan, "digest", "versions")
     assert plan["boxes"] == {"a": [1, 2]}
@@ -430,23 +430,23 @@ def test_journal_merges_finished_regions_of_several_runs(place):
         again.begin("digest", "versions", {})
     again.end()
     again.check_empty()
-    assert next(iter(place[0].pages(place[1]))).entries == ()
+    assert next(iter(empty[0].pages(empty[1]))).entries == ()
 
 
-def test_clearing_takes_the_metadata_first(place, monkeypatch):
-    source, base = place
+def test_clearing_takes_the_metadata_first(empty, monkeypatch):
+    source, base = empty
     for key in ("c/0", "a/zarr.json", "zarr.json", "a/c/1", ".zattrs"):
         source.put(base + key, b"x")
     deleted = []
     monkeypatch.setattr(type(source), "delete", lambda _, keys: deleted.append(sorted(keys)))
-    Journal(*place).clear()
+    Journal(*empty).clear()
     assert deleted[0] == [base + key for key in (".zattrs", "a/zarr.json", "zarr.json")]
     assert {base + "c/0", base + "a/c/1"} <= {*deleted[1]}
 
 
-def test_documents_are_compared_and_a_damaged_journal_is_named(place):
-    source, base = place
-    journal = Journal(*place)
+def test_documents_are_compared_and_a_damaged_journal_is_named(empty):
+    source, base = empty
+    journal = Journal(*empty)
     journal.write({"a/zarr.json": b"1", "zarr.json": b"2"})
     assert journal.holds({"zarr.json": b"2", "a/zarr.json": b"1"})
     assert not journal.holds({"zarr.json": b"3"})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass
 from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.data.catalog.catalog import Catalog, Entry, scan_all
@@ -77,6 +79,7 @@ _COMPOSED = "dataflux-composed-objects/"
 _SIZE, _RETRIES = 100_000_000, 3  # the original's defaults
 
 
+@dataclass(eq=False)
 class Config:
     """Settings of a listing. Only ``prefix`` and the retry settings have an effect.
 
@@ -89,38 +92,27 @@ class Config:
 
     """
 
-    def __init__(
-        self,
-        sort_listing_results: bool = False,
-        max_composite_object_size: int = _SIZE,
-        num_processes: int | None = None,
-        prefix: str | None = None,
-        max_listing_retries: int = _RETRIES,
-        disable_compose: bool = False,
-        list_retry_config: Any = None,
-        download_retry_config: Any = None,
-    ) -> None:
-        self.sort_listing_results = sort_listing_results
-        self.max_composite_object_size = 0 if disable_compose else max_composite_object_size
-        self.num_processes = num_processes
-        self.prefix = prefix
-        self.max_listing_retries = max_listing_retries
-        self.list_retry_config = list_retry_config
-        self.download_retry_config = download_retry_config
+    sort_listing_results: bool = False
+    max_composite_object_size: int = _SIZE
+    num_processes: int | None = None
+    prefix: str | None = None
+    max_listing_retries: int = _RETRIES
+    disable_compose: InitVar[bool] = False
+    list_retry_config: Any = None
+    download_retry_config: Any = None
+
+    def __post_init__(self, disable_compose: bool) -> None:
+        """Set the size that the original's loops compare with."""
+        if disable_compose:
+            self.max_composite_object_size = 0
 
 
 def data_format_default(data: bytes) -> bytes:
     return data
 
 
-class Bytes:
-    """Transform of samples that applies ``data_format_fn`` to their bytes."""
-
-    def __init__(self, data_format_fn: Callable[[bytes], Any]) -> None:
-        self._format = data_format_fn
-
-    def __call__(self, sample: Sample) -> Any:
-        return self._format(sample.read())
+def _format_sample(data_format_fn: Callable[[bytes], Any], sample: Sample) -> Any:
+    return data_format_fn(sample.read())
 
 
 class Objects(list[tuple[str, int]]):
@@ -183,7 +175,8 @@ class Listed:
         self.check_arguments(transform=data_format_fn)
         config = self._settings() if config is None else config
         catalog, store = list_bucket(bucket_name, config, storage_client)
-        super().__init__(catalog, transform=Bytes(data_format_fn), store=store, **self._reading)  # type: ignore[call-arg]
+        transform = partial(_format_sample, data_format_fn)
+        super().__init__(catalog, transform=transform, store=store, **self._reading)  # type: ignore[call-arg]
         self.project_name = project_name
         self.bucket_name = bucket_name
         self.config = config

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from functools import partial
 from glob import glob
@@ -52,7 +52,126 @@ _AT_ONCE = 16
 _MODES = ("r", "w", "a", "x")
 
 
-class StorageClient:
+class _ProfileNames:
+    """Names of one profile; keys are relative to its URL."""
+
+    _config: StorageClientConfig
+    _store: StoreOptions | None
+
+    def url(self, path: str) -> str:
+        """Return the URL of a path, never mapped; repeated ``/`` count as one, as in Multi-Storage Client."""
+        return Unmapped(self._config.base + re.sub("/+", "/", path).removeprefix("/"))
+
+    def _key(self, url: str) -> str:
+        return url.removeprefix(self._config.base)
+
+    def _public(self, key: str) -> str:
+        if self._config.profile == FILESYSTEM:
+            return f"/{key}"
+        return f"{MSC_PROTOCOL}{self._config.profile}/{key}"
+
+    def get_posix_path(self, path: str) -> str | None:
+        """Return the local path if the profile's objects are local files, else None."""
+        location = parse(self.url(path))
+        root = location.store.target or location.root
+        return f"/{root.removeprefix(LOCAL_ROOT)}{location.key}" if root.startswith(LOCAL_ROOT) else None
+
+    def info(self, path: str, strict: bool = True) -> ObjectMetadata:
+        """Return the metadata of an object (a HEAD), or with ``strict`` of a directory (also a LIST).
+
+        The root always exists. Raise ``NotFound`` otherwise.
+        """
+        if path in ("", "."):
+            return directory("")
+        if not self._directory(path):
+            try:
+                meta = stat(self.url(path), store=self._store)
+                return convert_metadata(meta, self._key(meta.url))
+            except NotFound:
+                if not strict or not self._is_directory(path):
+                    raise
+        elif not self._is_directory(path):
+            raise NotFound("neither an object nor a directory", url=self.url(path))
+        return directory(self._folder(path))
+
+    def _below(self, path: str) -> Iterator[ObjectMetadata]:
+        found = self._object(path)
+        return self._under(path) if found is None else iter((found,))
+
+    def _one_level(self, path: str) -> Iterator[ObjectMetadata]:
+        """Yield the objects and directories directly in a directory, in key order."""
+        if (found := self._object(path)) is not None:
+            yield found
+            return
+        source, prefix = open_source(self._folder_url(path), self._store)
+        for page in source.pages(prefix, delimiter="/"):
+            found_here = [meta for meta in page.entries if not meta.key.endswith("/")]
+            entries = [convert_metadata(meta, self._key(source.url(meta.key))) for meta in found_here]
+            folders = [directory(self._key(source.url(each)).removesuffix("/")) for each in page.prefixes]
+            yield from sorted((*entries, *folders), key=lambda each: each.key)
+
+    def _chosen(
+        self, found: Iterable[ObjectMetadata], start_after: str | None, end_at: str | None, patterns: PatternList | None
+    ) -> Iterator[ObjectMetadata]:
+        """Yield the entries between two keys that the patterns select; the last matching pattern decides."""
+        kinds = {kind for kind, _ in patterns or ()}
+        otherwise = kinds != {PatternType.INCLUDE}
+        for entry in found:
+            if start_after is not None and entry.key <= start_after:
+                continue
+            if end_at is not None and entry.key > end_at:
+                continue
+            matching = [kind for kind, pattern in patterns or () if fnmatch(entry.key, pattern)]
+            if (matching[-1] is PatternType.INCLUDE) if matching else otherwise:
+                yield entry
+
+    def _glob_keys(self, pattern: str) -> list[str]:
+        """Return the sorted keys of matching objects and directories; a wildcard never matches a leading dot."""
+        wanted = self._key(self.url(pattern)).removesuffix("/")
+        if (base := self.get_posix_path("")) is not None:
+            found = glob(wanted, root_dir=base, recursive=True)  # noqa: PTH207  pathlib's matches hidden names
+            return sorted(each for each in found if each and not each.endswith("/"))
+        start = fixed_part(wanted)[0]
+        folder = start.rpartition("/")[0] if start != wanted else start
+        keys: set[str] = set()
+        for entry in self._below(folder):
+            parts = entry.key.split("/")
+            keys.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+        return sorted(filter(_matcher(wanted), keys))
+
+    def _all_below(self, path: str) -> Iterator[str]:
+        for meta in list_objects(self._folder_url(path), store=self._store):
+            yield self._key(meta.url)
+
+    def _object(self, path: str) -> ObjectMetadata | None:
+        if self._directory(path):
+            return None
+        try:
+            meta = stat(self.url(path), store=self._store)
+        except NotFound:
+            return None
+        return convert_metadata(meta, self._key(meta.url))
+
+    def _under(self, path: str) -> Iterator[ObjectMetadata]:
+        """Yield the objects below a directory; a key that ends in ``/`` is a directory marker, not a file."""
+        for meta in list_objects(self._folder_url(path), store=self._store):
+            if not meta.url.endswith("/"):
+                yield convert_metadata(meta, self._key(meta.url))
+
+    def _is_directory(self, path: str) -> bool:
+        return next(self._all_below(path), None) is not None
+
+    def _directory(self, path: str) -> bool:
+        return not path.strip("/") or path.endswith("/")
+
+    def _folder(self, path: str) -> str:
+        return f"{self._key(self.url(path)).rstrip('/')}/"
+
+    def _folder_url(self, path: str) -> str:
+        return self.url(self._folder(path)) if path.strip("/") else self._config.base
+
+
+class StorageClient(_ProfileNames):
     """Objects of one profile, by their paths below it. A client is pickled as its profile, and need not be closed."""
 
     def __init__(self, config: StorageClientConfig) -> None:
@@ -60,7 +179,6 @@ class StorageClient:
             raise Unusable(f"a StorageClient is made of a StorageClientConfig, not of {type(config).__name__}")
         self._config = config
         self._store = config.store
-        self._listing = ProfileListing(config)
 
     def __repr__(self) -> str:
         return f"<StorageClient {self.profile}>"
@@ -76,14 +194,6 @@ class StorageClient:
 
     def is_default_profile(self) -> bool:
         return self.profile == FILESYSTEM
-
-    def url(self, path: str) -> str:
-        """Return the URL of a path, for Penstock's own functions."""
-        return self._listing.url(path)
-
-    def get_posix_path(self, path: str) -> str | None:
-        """Return the local path if the profile's objects are local files, else None."""
-        return self._listing.local(path)
 
     def open(
         self,
@@ -111,7 +221,7 @@ class StorageClient:
         store = self._uncached() if disable_read_cache or _checks(check_source_version) else self._store
         text = {"encoding": encoding, "errors": errors, "newline": newline}
         file = self._opened(path, mode, attributes, text, store)
-        if (local := self._listing.local(path)) is not None:
+        if (local := self.get_posix_path(path)) is not None:
             return PosixFile(path, mode, file, lambda: local)
         return ObjectFile(path, mode, file, partial(local_copy, self.download_file, path))
 
@@ -172,15 +282,11 @@ class StorageClient:
         elif not recursive:
             raise InvalidURL("this is a directory: pass recursive=True to delete all below it", url=self.url(path))
         else:
-            self.delete_many(list(self._listing.all_below(path)))
+            self.delete_many(list(self._all_below(path)))
 
     def delete_many(self, paths: Sequence[str]) -> None:
         """Delete objects in parallel; missing ones are not an error."""
         delete([self.url(path) for path in paths], store=self._store)
-
-    def info(self, path: str, strict: bool = True) -> ObjectMetadata:
-        """Return the metadata of an object (a HEAD), or with ``strict`` of a directory (also a LIST)."""
-        return self._listing.info(path, strict=strict)
 
     def is_file(self, path: str) -> bool:
         try:
@@ -220,10 +326,10 @@ class StorageClient:
         if attribute_filter_expression is not None:
             refuse("attribute_filter_expression", "filter by the metadata that show_attributes=True yields")
         _follows(symlink_handling)
-        found = self._listing.one_level(path) if include_directories else self._listing.below(path)
-        for entry in self._listing.chosen(found, start_after, end_at, patterns):
+        found = self._one_level(path) if include_directories else self._below(path)
+        for entry in self._chosen(found, start_after, end_at, patterns):
             known = self.info(entry.key) if show_attributes and entry.type == "file" else entry
-            yield known.replace(key=self._listing.public(known.key)) if include_url_prefix else known
+            yield known.replace(key=self._public(known.key)) if include_url_prefix else known
 
     def list_recursive(
         self,
@@ -252,8 +358,8 @@ class StorageClient:
         """Return the sorted keys of matching objects and directories; wildcards: ``*``, ``?``, ``**``, ``[a-z]``."""
         if attribute_filter_expression is not None:
             refuse("attribute_filter_expression", "filter by what StorageClient.info returns")
-        keys = self._listing.glob(pattern)
-        return [self._listing.public(key) for key in keys] if include_url_prefix else keys
+        keys = self._glob_keys(pattern)
+        return [self._public(key) for key in keys] if include_url_prefix else keys
 
     def upload_file(
         self, remote_path: str, local_path: str | os.PathLike[str] | IO[Any], attributes: dict[str, Any] | None = None
@@ -408,122 +514,6 @@ def _checks(mode: object) -> bool:
 def _no_callback(callback: object) -> None:
     if callback is not None:
         refuse("transfer_callback", "subscribe to penstock.events")
-
-
-@dataclass(frozen=True, slots=True)
-class ProfileListing:
-    """Names of one profile; keys are relative to its URL."""
-
-    config: StorageClientConfig
-
-    def url(self, path: str) -> str:
-        """Return the URL of a path, never mapped; repeated ``/`` count as one, as in Multi-Storage Client."""
-        return Unmapped(self.config.base + re.sub("/+", "/", path).removeprefix("/"))
-
-    def key(self, url: str) -> str:
-        return url.removeprefix(self.config.base)
-
-    def public(self, key: str) -> str:
-        if self.config.profile == FILESYSTEM:
-            return f"/{key}"
-        return f"{MSC_PROTOCOL}{self.config.profile}/{key}"
-
-    def local(self, path: str) -> str | None:
-        """Return the local path if the profile's objects are local files, else None."""
-        location = parse(self.url(path))
-        root = location.store.target or location.root
-        return f"/{root.removeprefix(LOCAL_ROOT)}{location.key}" if root.startswith(LOCAL_ROOT) else None
-
-    def info(self, path: str, *, strict: bool) -> ObjectMetadata:
-        """Return the metadata of an object or a directory; the root always exists. Raise ``NotFound`` otherwise."""
-        if path in ("", "."):
-            return directory("")
-        if not self._directory(path):
-            try:
-                meta = stat(self.url(path), store=self.config.store)
-                return convert_metadata(meta, self.key(meta.url))
-            except NotFound:
-                if not strict or not self._is_directory(path):
-                    raise
-        elif not self._is_directory(path):
-            raise NotFound("neither an object nor a directory", url=self.url(path))
-        return directory(self._folder(path))
-
-    def below(self, path: str) -> Iterator[ObjectMetadata]:
-        found = self._object(path)
-        return self._under(path) if found is None else iter((found,))
-
-    def one_level(self, path: str) -> Iterator[ObjectMetadata]:
-        """Yield the objects and directories directly in a directory, in key order."""
-        if (found := self._object(path)) is not None:
-            yield found
-            return
-        source, prefix = open_source(self._folder_url(path), self.config.store)
-        for page in source.pages(prefix, delimiter="/"):
-            found_here = [meta for meta in page.entries if not meta.key.endswith("/")]
-            entries = [convert_metadata(meta, self.key(source.url(meta.key))) for meta in found_here]
-            folders = [directory(self.key(source.url(each)).removesuffix("/")) for each in page.prefixes]
-            yield from sorted((*entries, *folders), key=lambda each: each.key)
-
-    def chosen(
-        self, found: Iterable[ObjectMetadata], start_after: str | None, end_at: str | None, patterns: PatternList | None
-    ) -> Iterator[ObjectMetadata]:
-        """Yield the entries between two keys that the patterns select; the last matching pattern decides."""
-        kinds = {kind for kind, _ in patterns or ()}
-        otherwise = kinds != {PatternType.INCLUDE}
-        for entry in found:
-            if start_after is not None and entry.key <= start_after:
-                continue
-            if end_at is not None and entry.key > end_at:
-                continue
-            matching = [kind for kind, pattern in patterns or () if fnmatch(entry.key, pattern)]
-            if (matching[-1] is PatternType.INCLUDE) if matching else otherwise:
-                yield entry
-
-    def glob(self, pattern: str) -> list[str]:
-        """Return the sorted keys of matching objects and directories; a wildcard never matches a leading dot."""
-        wanted = self.key(self.url(pattern)).removesuffix("/")
-        if (base := self.local("")) is not None:
-            found = glob(wanted, root_dir=base, recursive=True)  # noqa: PTH207  pathlib's matches hidden names
-            return sorted(each for each in found if each and not each.endswith("/"))
-        start = fixed_part(wanted)[0]
-        folder = start.rpartition("/")[0] if start != wanted else start
-        keys: set[str] = set()
-        for entry in self.below(folder):
-            parts = entry.key.split("/")
-            keys.update("/".join(parts[:count]) for count in range(1, len(parts) + 1))
-        return sorted(filter(_matcher(wanted), keys))
-
-    def all_below(self, path: str) -> Iterator[str]:
-        for meta in list_objects(self._folder_url(path), store=self.config.store):
-            yield self.key(meta.url)
-
-    def _object(self, path: str) -> ObjectMetadata | None:
-        if self._directory(path):
-            return None
-        try:
-            meta = stat(self.url(path), store=self.config.store)
-        except NotFound:
-            return None
-        return convert_metadata(meta, self.key(meta.url))
-
-    def _under(self, path: str) -> Iterator[ObjectMetadata]:
-        """Yield the objects below a directory; a key that ends in ``/`` is a directory marker, not a file."""
-        for meta in list_objects(self._folder_url(path), store=self.config.store):
-            if not meta.url.endswith("/"):
-                yield convert_metadata(meta, self.key(meta.url))
-
-    def _is_directory(self, path: str) -> bool:
-        return next(self.all_below(path), None) is not None
-
-    def _directory(self, path: str) -> bool:
-        return not path.strip("/") or path.endswith("/")
-
-    def _folder(self, path: str) -> str:
-        return f"{self.key(self.url(path)).rstrip('/')}/"
-
-    def _folder_url(self, path: str) -> str:
-        return self.url(self._folder(path)) if path.strip("/") else self.config.base
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:

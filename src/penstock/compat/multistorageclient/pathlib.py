@@ -102,10 +102,7 @@ class MultiStoragePath:
     def joinpath(self, *pathsegments: str | os.PathLike[str]) -> MultiStoragePath:
         return self._with(self._inner.joinpath(*pathsegments))
 
-    with_segments = joinpath
-
-    def __truediv__(self, key: str | os.PathLike[str]) -> MultiStoragePath:
-        return self.joinpath(key)
+    with_segments = __truediv__ = joinpath
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as text; the profile is looked up on load."""
@@ -282,13 +279,8 @@ class MultiStoragePath:
             if not missing_ok:
                 raise
 
-    @classmethod
-    def home(cls) -> Path:
-        return Path.home()
-
-    @classmethod
-    def cwd(cls) -> Path:
-        return Path.cwd()
+    home = staticmethod(Path.home)
+    cwd = staticmethod(Path.cwd)
 
 
 _PURE = ("anchor", "match", "name", "parts", "stem", "suffix", "suffixes")

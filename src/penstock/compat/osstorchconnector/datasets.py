@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
@@ -295,16 +296,9 @@ class OssMapDataset(_Constructors, Dataset[Any]):
         The headers of the archive are read here, once: all bytes if the files are below 256 KiB. Batches of
         neighbours are not read together: ``ps.MapDataset.from_shards`` and ``ps.DataLoader`` do so.
 
-        Args:
-            tar_uri: ``oss://bucket/key`` or ``/bucket/key`` of the archive; without an endpoint, a local path.
-            tar_index_uri: The connector's index of the archive, in the same bucket; it is not read, may be missing, and
-                may be "".
-            endpoint: As for ``from_prefix``, like the other arguments.
-            cred_path: Path of a JSON file with credentials.
-            cred_provider: An object with ``get_credentials()``.
-            config_path: Accepted and ignored.
-            transform: Function that makes a sample of a ``DataObject``, whose label is the number of the file.
-            region: The bucket's region.
+        ``tar_index_uri`` is the connector's index of the archive, in the same bucket; it is not read, may be missing,
+        and may be "". The label of a ``DataObject`` is the number of the file. Other arguments are as for
+        ``from_prefix``.
 
         Raises:
             NotFound: The archive does not exist, or has no file.
@@ -341,7 +335,7 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
     Every rank reads all objects, in the order of the listing, as with the connector.
     """
 
-    def __init__(self, dataset: IterableDataset, reseed: Callable[[int], IterableDataset] | None = None) -> None:
+    def __init__(self, dataset: IterableDataset, reseed: Callable[..., IterableDataset] | None = None) -> None:
         """Wrap ``dataset``, which ``reseed`` makes anew with a seed; programs call a named constructor instead."""
         self._dataset = dataset
         self._reseed = reseed
@@ -377,8 +371,11 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
         order = BlockShuffle(shuffle_chunk_size, 1) if shuffle else False
         catalog = of_tar(tar_uri, tar_index_uri, access)
-        seeded = Reseed(catalog, MemberTransform(transform), order, access.store)
-        return cls(seeded(_draw_seed(None)), seeded) if shuffle else cls(seeded(0))
+        function = MemberTransform(transform)
+        seeded = partial(
+            IterableDataset, catalog, transform=function, shuffle=order, place="unsharded", store=access.store
+        )
+        return cls(seeded(seed=_draw_seed(None)), seeded) if shuffle else cls(seeded())
 
     def __iter__(self) -> Iterator[Any]:
         """Return an iterator over all objects, or this worker's share of them, which reads ahead."""
@@ -391,22 +388,7 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
                 "OssIterableDataset.shuffle is for archives that were opened by from_tar(…, shuffle=True): "
                 "penstock.IterableDataset.from_prefix(…, shuffle=True) shuffles objects"
             )
-        self._dataset = self._reseed(_draw_seed(generator))
-
-
-@dataclass(frozen=True, slots=True)
-class Reseed:
-    """Function that makes the dataset of an archive with a seed."""
-
-    catalog: Catalog
-    transform: MemberTransform
-    order: BlockShuffle | bool
-    store: OSSOptions | None
-
-    def __call__(self, seed: int) -> IterableDataset:
-        return IterableDataset(
-            self.catalog, transform=self.transform, shuffle=self.order, seed=seed, place="unsharded", store=self.store
-        )
+        self._dataset = self._reseed(seed=_draw_seed(generator))
 
 
 def _draw_seed(generator: torch.Generator | None) -> int:
@@ -419,10 +401,8 @@ def of_prefix(uri: str, access: Access) -> Catalog:
 
 
 def of_objects(uris: str | Iterable[str], access: Access) -> Catalog:
-    each = [uris] if isinstance(uris, str) else uris
-    return _full(
-        make_url_catalog([access.url(uri) for uri in each], labels=None, allow_empty=True), "object_uris is empty", ""
-    )
+    urls = [access.url(uri) for uri in ([uris] if isinstance(uris, str) else uris)]
+    return _full(make_url_catalog(urls, labels=None, allow_empty=True), "object_uris is empty", "")
 
 
 def of_tar(uri: str, index_uri: str, access: Access) -> Catalog:

@@ -34,14 +34,8 @@ def identity(obj: S3Reader) -> S3Reader:
     return obj
 
 
-class _OfSample:
-    """Transform of samples that calls a given transform of readers."""
-
-    def __init__(self, transform: Callable[[Any], Any]) -> None:
-        self._transform = transform
-
-    def __call__(self, sample: Sample) -> Any:
-        return self._transform(SampleReader(sample))
+def _transform_sample(transform: Callable[[Any], Any], sample: Sample) -> Any:
+    return transform(SampleReader(sample))
 
 
 def _find_objects(get_dataset_objects: Objects, store: S3Options) -> Catalog:
@@ -140,7 +134,7 @@ class _Connected:
         return self._given(self._kind.open(self._source, span.key, meta))
 
 
-class S3MapDataset(_Connected, MapDataset):
+class S3MapDataset(_Connected, MapDataset):  # type: ignore[misc]  # the original's constructors
     """Map-style dataset: ``dataset[i]`` is an ``S3Reader`` of object ``i``, or ``transform(reader)``.
 
     A DataLoader's batch is read with all its requests in flight. ``penstock.DataLoader`` accepts this dataset, too.
@@ -159,7 +153,9 @@ class S3MapDataset(_Connected, MapDataset):
         store = store_options(region, endpoint, s3client_config)
         self.check_arguments(transform=transform)
         self._keep(region, endpoint, transform, reader_constructor)
-        super().__init__(_find_objects(get_dataset_objects, store), transform=_OfSample(self._given), store=store)
+        super().__init__(
+            _find_objects(get_dataset_objects, store), transform=partial(_transform_sample, self._given), store=store
+        )
 
     @property
     def overrides(self) -> str:
@@ -170,7 +166,7 @@ class S3MapDataset(_Connected, MapDataset):
         return [self._ranged(each) for each in indices] if self._kind.ranges else super()._read(indices)
 
 
-class S3IterableDataset(_Connected, IterableDataset):
+class S3IterableDataset(_Connected, IterableDataset):  # type: ignore[misc]  # the original's constructors
     """Iterable dataset: yields an ``S3Reader`` per object in order, or ``transform(reader)``, reading ahead.
 
     The order is that of the keys, or for ``from_objects`` the given one. With ``enable_sharding`` the objects are
@@ -195,7 +191,7 @@ class S3IterableDataset(_Connected, IterableDataset):
         self._sharded = enable_sharding
         place: PlaceLike = None if enable_sharding else "unsharded"
         catalog = _find_objects(get_dataset_objects, store)
-        super().__init__(catalog, transform=_OfSample(self._given), place=place, store=store)
+        super().__init__(catalog, transform=partial(_transform_sample, self._given), place=place, store=store)
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]  # stateful only with sharding
         """Return an iterator from the first object."""

@@ -33,7 +33,6 @@ from penstock.values import UNKNOWN_SIZE, Span, as_folder, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
-    from types import TracebackType
 
     from fsspec.callbacks import Callback
     from fsspec.dircache import DirCache
@@ -511,9 +510,7 @@ class StreamedWriter:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await (self.close() if kind is None else self.discard())
 
 

@@ -141,14 +141,13 @@ class PenstockFileSystem(Coroutines):
     def ls(self, path: str, detail: bool = True, *, refresh: bool = False, **options: Any) -> list[Any]:
         """Return the entries directly below a path, or the file itself: one request per 1,000, one more for a file.
 
+        Raise ``NotFound`` if neither exists.
+
         Args:
             path: A directory or a file.
             detail: Return a dict for each entry; False: its name.
             refresh: Ignore a cached listing.
             **options: Those that only tune; others raise ``Unsupported``.
-
-        Raises:
-            NotFound: Neither a directory nor a file exists.
 
         """
         files.check_options(options)
@@ -163,15 +162,12 @@ class PenstockFileSystem(Coroutines):
     def info(self, path: str, *, refresh: bool = False, **options: Any) -> dict[str, Any]:
         """Return ``name``, ``size`` and ``type`` of a file or a directory; of a file also ``ETag``, ``LastModified``.
 
-        Costs one request, two if it is not a file.
+        Costs one request, two if it is not a file. Raise ``NotFound`` if neither exists.
 
         Args:
             path: A directory or a file.
             refresh: Ignore a cached listing.
             **options: As for ``ls``.
-
-        Raises:
-            NotFound: Neither a directory nor a file exists.
 
         """
         files.check_options(options)
@@ -205,12 +201,7 @@ class PenstockFileSystem(Coroutines):
         return bool(asked_by_pyarrow()) or self._kind(path) == "file"
 
     def modified(self, path: str) -> datetime:
-        """Return the modification time of an object, or the newest one below a directory, by the store's clock.
-
-        Raises:
-            Unusable: The store does not report modification times.
-
-        """
+        """Return when an object, or the newest one below a directory, was written; ``Unusable`` if unknown."""
         source, key = self._place(path)
         written = coroutines.latest(source, key, coroutines.info(source, key, self._strip_protocol))
         if written is None:
@@ -232,15 +223,9 @@ class PenstockFileSystem(Coroutines):
         return int(self.ukey(path), 16)
 
     def sign(self, path: str, expiration: float = 100, **options: Any) -> str:
-        """Return a URL that reads or writes the object without credentials.
+        """Return a URL that reads the object, or writes it with ``method="PUT"``, for ``expiration`` seconds.
 
         If the store requires headers with it (Azure), ``ps.presign`` returns them.
-
-        Args:
-            path: The object.
-            expiration: Seconds for which the URL is valid.
-            **options: ``method="PUT"`` for a URL that writes.
-
         """
         method = options.pop("method", "GET")
         if options:
@@ -355,12 +340,8 @@ class PenstockFileSystem(Coroutines):
     ) -> None:
         """Copy files as ``copy`` does, then delete the files that ``path1`` named before the copy.
 
-        If a copy fails, nothing is deleted.
-
-        Raises:
-            Unusable: A directory would be moved into itself, and then deleted; or a copy may be its source under
-                another name: nothing was deleted.
-
+        If a copy fails, nothing is deleted. Raise ``Unusable``, and delete nothing, if a directory would be moved into
+        itself, or if a copy may be its source under another name.
         """
         files.check_options(options)
         if path1 == path2:

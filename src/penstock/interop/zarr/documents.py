@@ -431,17 +431,15 @@ def _float_attribute(value: SupportsFloat) -> str:
 
 def _read_document(array: zarr.Array[Any]) -> Document:
     """Return the document as zarr writes it; in format 2 with the content of ``.zattrs`` as ``attributes``."""
-    parts = _buffers(array)
     document: Document = {}
-    for name, data in parts.items():
+    for name, data in _buffers(array.metadata).items():
         document |= {"attributes": json.loads(data)} if name == ".zattrs" else json.loads(data)
     document.setdefault("attributes", {})
     return document
 
 
-def _buffers(node: zarr.Array[Any]) -> dict[str, bytes]:
-    found = node.metadata.to_buffer_dict(default_buffer_prototype())
-    return {name: each.to_bytes() for name, each in found.items()}
+def _buffers(metadata: Any) -> dict[str, bytes]:
+    return {name: each.to_bytes() for name, each in metadata.to_buffer_dict(default_buffer_prototype()).items()}
 
 
 def _objects(
@@ -454,7 +452,7 @@ def _objects(
         if isinstance(node, zarr.Group):
             content = _group(node, zarr_format)
         else:
-            content = _buffers(zarr.Array.from_dict(StorePath(memory, path), documents[path]))
+            content = _buffers(zarr.Array.from_dict(StorePath(memory, path), documents[path]).metadata)
         prefix = f"{path}/" if path else ""
         held |= {prefix + name: default_buffer_prototype().buffer.from_bytes(data) for name, data in content.items()}
     root = nodes[""]
@@ -469,4 +467,4 @@ def _objects(
 
 def _group(group: zarr.Group, zarr_format: Format | None) -> dict[str, bytes]:
     plain = replace(group.metadata, consolidated_metadata=None, zarr_format=zarr_format or group.metadata.zarr_format)
-    return {name: each.to_bytes() for name, each in plain.to_buffer_dict(default_buffer_prototype()).items()}
+    return _buffers(plain)

@@ -124,12 +124,12 @@ def copy(
         return run.result
     if not isinstance(source, str | os.PathLike):
         raise Unusable("source must be a URL where job= is given: other processes cannot open this array")
-    for name, given, instead in (
+    for name, asked, instead in (
         ("dry_run", dry_run, "leave out job="),
         ("resume", resume, "the same call continues a job"),
         ("overwrite", overwrite, "delete what is there first (penstock rm -r)"),
     ):
-        if given:
+        if asked:
             raise Unusable(f"{name}= is for a copy without job=: {instead}")
     limit = None if memory_bytes == MEMORY_BYTES else memory_bytes
     kept = dict(zip(_KEPT, (chunks, shards, codec, zarr_format, limit), strict=True))

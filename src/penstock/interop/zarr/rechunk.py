@@ -164,8 +164,8 @@ class CopyRun:
         self._where = source if isinstance(source, str) else str(source.store_path)
         self._origin = _origin(source, store)
         self._versions = ""
-        if isinstance(source, str):
-            self._check_apart(source, store)
+        if isinstance(source, str) and self._origin is not None:
+            self._check_apart(source, *self._origin)
         root = open_node(source, store) if isinstance(source, str) else source
         self._copying = plan_copy(root, options.chunks, options.shards, options.codec, options.zarr_format)
         self.journal = Journal(self._target, self._base)
@@ -247,9 +247,8 @@ class CopyRun:
         whole = [public_url(self._where), forms, *(f"{key} {text!r}" for key, text in self._copying.objects.items())]
         return sha256("\n".join(whole).encode()).hexdigest()
 
-    def _check_apart(self, source: str, store: StoreOptions | str | None) -> None:
-        origin, key = open_source(source, store)
-        *where, here = origin.address(as_folder(key.rstrip("/")))
+    def _check_apart(self, source: str, origin: Source, folder: str) -> None:
+        *where, here = origin.address(folder)
         *other, there = self._target.address(self._base)
         if where == other and (str(here).startswith(str(there)) or str(there).startswith(str(here))):
             raise Unusable(
