@@ -532,15 +532,7 @@ class InvalidPathError(InvalidURL):
 
 
 class NotSupportedError(Unsupported):
-    """An operation that the store or Penstock does not support.
-
-    Example:
-        >>> from penstock.interop.obspec import NotSupportedError, Store
-        >>> Store("s3://bucket/").put("key", b"bytes", tags={"kind": "test"})
-        Traceback (most recent call last):
-        penstock.interop.obspec.NotSupportedError: ...
-
-    """
+    """An operation that the store or Penstock does not support."""
 
 
 class AlreadyExistsError(AlreadyExists):

@@ -128,11 +128,7 @@ class Subscription:
         """
         if self._closed:
             return True
-        until = monotonic() + limit_s
-        whole = True
-        for pump in self._pumps:
-            whole &= pump.flush(max(0.0, until - monotonic()))
-        return whole
+        return self._each(Pump.flush, limit_s)
 
     def close(self, limit_s: float = _CLOSE_S) -> bool:
         """Write the remaining records, and close the sinks.
@@ -153,11 +149,12 @@ class Subscription:
             del _open[self._name]
         for stop in (*self._stops, *getattr(self, "_kept", ())):
             stop()
+        return self._each(Pump.close, limit_s)
+
+    def _each(self, end: Callable[[Pump, float], bool], limit_s: float) -> bool:
         until = monotonic() + limit_s
-        whole = True
-        for pump in self._pumps:
-            whole &= pump.close(max(0.0, until - monotonic()))
-        return whole
+        # Of every pump, also after one that was not done in time.
+        return min([end(pump, max(0.0, until - monotonic())) for pump in self._pumps], default=True)
 
     def __enter__(self) -> Self:
         return self

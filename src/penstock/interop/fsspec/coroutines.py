@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import io
 import re
-from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -154,14 +153,8 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
     """Coroutines over sources, for any event loop. Subclasses map names to sources and URLs."""
 
     _listings: Listings
-
-    @abstractmethod
-    def _place(self, path: str) -> tuple[Source, str]:
-        """Return the source and key of a path."""
-
-    @abstractmethod
-    def _url(self, path: str) -> str:
-        """Return the URL of a path."""
+    _place: Callable[[str], tuple[Source, str]]
+    _url: Callable[[str], str]
 
     def _object(self, path: str) -> tuple[Source, str]:
         source, key = self._place(path)
