@@ -48,12 +48,7 @@ def most_unpacked() -> int:
 
 
 def check_unpacked(size: int, what: str, most: int | None = None, kind: type[PenstockError] = Damaged) -> None:
-    """Refuse to hold ``size`` bytes of ``what`` if they are more than ``most``, by default ``most_unpacked``.
-
-    Raises:
-        PenstockError: They are more; of the class ``kind``.
-
-    """
+    """Refuse to hold ``size`` bytes of ``what`` if they are more than ``most``, by default ``most_unpacked``."""
     most = most_unpacked() if most is None else most
     if size > most:
         raise kind(
@@ -123,10 +118,7 @@ def streams(
     ``make`` makes one of the standard library's decoders; ``ends`` tells whether a stream says where it ends, and
     ``padded`` whether zeros may be between and behind the streams, as on tapes.
 
-    Raises:
-        EOFError: The last stream ends early.
-        Exception: An error of the decoder: a stream is damaged.
-
+    EOFError tells that the last stream ends early; errors of the decoder are passed on.
     """
     at, size = 0, len(data)
     while at < size:

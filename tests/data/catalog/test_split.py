@@ -119,7 +119,7 @@ def test_a_class_with_fewer_objects_than_parts_is_named():
         ((0.9, 100), "mixes"),
         ((1000, 999), "make 2000 together"),
         ((2000,), "counts are 1 or more"),
-        ((1e-9,), r"made parts of 0, 2000 objects: pass counts"),
+        ((1e-9,), r"gave parts of 0, 2000 objects; pass counts"),
     ],
 )
 def test_invalid_split_parts_are_refused_with_the_reason(catalog, parts, word):

@@ -27,7 +27,6 @@ from penstock.data.catalog.groups import (
 from penstock.data.catalog.labels import check_rule, classify_rows, names
 from penstock.data.catalog.rows import (
     Conditions,
-    Draw,
     Entry,
     build_table,
     divide_rows,
@@ -35,7 +34,6 @@ from penstock.data.catalog.rows import (
     match_entries,
     pick_rows,
     positions,
-    row_at,
     unite_tables,
 )
 from penstock.data.catalog.saved import Saved, check_home, load, relocate_catalog, save, version_of_saved
@@ -59,6 +57,8 @@ if TYPE_CHECKING:
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
+
+__all__ = ["Catalog", "Entry", "make_catalog", "scan_all"]
 
 JoinRule: TypeAlias = "str | Callable[[str], str | None] | Sequence[str]"
 
@@ -86,12 +86,7 @@ class Catalog(Contents):
     """
 
     def __init__(self, *_given: object, **_options: object) -> None:
-        """Refuse to be called: a catalog comes from one of the methods that read, list or join.
-
-        Raises:
-            Unusable: Always.
-
-        """
+        """Refuse to be called: a catalog comes from one of the methods that read, list or join."""
         raise Unusable("cannot call Catalog: use Catalog.scan, from_shards, from_inventory, open, join or build")
 
     @classmethod
@@ -372,9 +367,9 @@ class Catalog(Contents):
             objects = [number for number, _ in groupby(objects)]
         keys = [self._table.keys[number] for number in objects]
         if not all(map(lt, keys, keys[1:])):
-            raise Unusable("the keys are not in order, each once, so what is new cannot be told: scan again")
+            raise Unusable("the keys are not in order, each once, so new ones cannot be found: scan again")
         if self._table.columns or (labels is None) is not (self._table.classes is None):
-            raise Unusable("a catalog with classes needs labels= for what is new, and columns cannot be made up")
+            raise Unusable("a catalog with classes needs labels= for new objects, and columns have no values for them")
         if form is not None:
             if include or exclude:
                 raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
@@ -461,7 +456,10 @@ class Catalog(Contents):
         if isinstance(index, slice):
             return self._showing(self._table, self._rows[index])
         if hasattr(index, "__index__") and not isinstance(index, (bool, np.ndarray)) and not getattr(index, "ndim", 0):
-            return entry_of(self._table, row_at(self._rows, index))
+            try:
+                return entry_of(self._table, self._rows[index])
+            except IndexError:
+                raise IndexError(f"index {index} in a catalog of {len(self)} objects") from None
         return self._picked(positions(index, len(self)))
 
     def filter(
@@ -512,7 +510,7 @@ class Catalog(Contents):
 
         """
         skip, number = len(encode(self.base)), whole(seed, "seed")
-        return tuple(map(self._picked, divide_rows(self._table, self._indices, parts, Draw(skip, number, by))))
+        return tuple(map(self._picked, divide_rows(self._table, self._indices, parts, skip, number, by)))
 
     def __add__(self, other: Catalog) -> Catalog:
         """Return a catalog of the entries of both, in order.
@@ -668,9 +666,6 @@ def make_catalog(root: str, base: str, table: Table, rows: range | Picked | None
 
 
 def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable[str] = ()) -> Catalog:
-    """Return the catalog of all objects below ``url``, as other libraries list them: also of leftovers of other tools.
-
-    The catalog may be empty.
-    """
+    """Return the catalog of all objects below ``url``, if any, as other libraries list them: with leftovers."""
     source, prefix = open_source(url, store)
     return make_catalog(source.root, *listed(source, prefix, ScanOptions(exclude=exclude)))

@@ -56,13 +56,6 @@ class Picked(Sequence[int]):
         return Picked, (self._numbers, self._part)
 
 
-def row_at(rows: range | Picked, index: int) -> int:
-    try:
-        return rows[index]
-    except IndexError:
-        raise IndexError(f"index {index} in a catalog of {len(rows)} objects") from None
-
-
 def at(rows: Rows, chosen: NDArray[np.int64]) -> NDArray[np.int64]:
     return rows.start + chosen * rows.step if isinstance(rows, range) else rows[chosen].astype(np.int64)
 
@@ -218,20 +211,14 @@ _SHIFTS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _NEAR = 1e-9
 
 
-class Draw(NamedTuple):
-    """Parameters of a draw: first bytes of names to ``skip``, ``seed``, and ``by``: all samples or each label."""
-
-    skip: int
-    seed: int
-    by: str
-
-
-def divide_rows(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) -> list[NDArray[np.int64]]:
+def divide_rows(
+    table: Table, rows: Rows, parts: Sequence[float], skip: int, seed: int, by: str
+) -> list[NDArray[np.int64]]:
     """Return the positions in ``rows`` of each part's entries, in order: see ``Catalog.split``."""
-    check_choice(draw.by, ("sample", "label"), "by")
+    check_choice(by, ("sample", "label"), "by")
     fractions, counts = shares(parts, len(rows))
-    drawn = draws(table, rows, draw.skip, draw.seed)
-    if draw.by == "label":
+    drawn = draws(table, rows, skip, seed)
+    if by == "label":
         if counts:
             raise Unusable('by="label" divides every class alike, by fractions: split(0.9, by="label")')
         number = _by_class(drawn, *number_labels(table, rows), fractions)
@@ -241,7 +228,7 @@ def divide_rows(table: Table, rows: Rows, parts: Sequence[float], draw: Draw) ->
     if not all(map(len, found)):
         sizes = ", ".join(str(len(each)) for each in found)
         raise Unusable(
-            f"fractions are drawn, and made parts of {sizes} objects: pass counts, they are exact: split(9, 1)"
+            f"random fractions gave parts of {sizes} objects; pass counts for exact sizes, such as split(9, 1)"
         )
     return found
 
@@ -332,7 +319,10 @@ def _by_class(
     """Return each entry's part: each part has its fraction of every class, rounded, and at least one entry."""
     order = np.lexsort((drawn, codes))
     counts = np.bincount(codes, minlength=len(names))
-    short = [f"{names[code]!r} ({counts[code]})" for code in np.flatnonzero((counts > 0) & (counts < len(fractions)))]
+    short = [
+        f"{names[code]!r} ({counts[code]})"
+        for code in np.flatnonzero((counts > 0) & (counts < len(fractions))).tolist()
+    ]
     if short:
         few = ", ".join(short[:3]) + (", …" if len(short) > 3 else "")  # noqa: PLR2004  enough to find them
         raise Unusable(f"too few objects to have some in each of {len(fractions)} parts: {few}; filter(labels=…) first")

@@ -219,10 +219,10 @@ def unit_extents(sizes: NDArray[np.int64], unpacked: int, size: int, names: Exte
     return Extents(np.arange(len(sizes), dtype=np.int64), sizes, keys, schema, units)
 
 
-def extents_of(starts: Sequence[int], stops: Sequence[int], keys: Sequence[str] = (), schema: Any = None) -> Extents:  # noqa: ANN401  see Extents
+def extents_of(starts: Sequence[int], stops: Sequence[int], keys: Sequence[str] = ()) -> Extents:
     """Return the extents from ``starts`` to ``stops``, in bytes."""
     offsets = np.array(starts, dtype=np.int64)
-    return Extents(offsets, np.array(stops, dtype=np.int64) - offsets, keys, schema)
+    return Extents(offsets, np.array(stops, dtype=np.int64) - offsets, keys)
 
 
 @dataclass(frozen=True, slots=True)

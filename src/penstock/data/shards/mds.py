@@ -65,7 +65,21 @@ class ColumnFormat(FieldsFormat):
         FieldsFormat.__post_init__(self)
         object.__setattr__(self, "columns", columns_of_file(self.columns))
         if self.columns:
-            _check_wanted(self.columns, self.fields, self.coder)
+            self._check_wanted()
+
+    def _check_wanted(self) -> None:
+        """Check that wanted columns are there and can be read."""
+        encodings, single = {each.name: each.encoding for each in self.columns}, self.fields
+        for name in self.wanted or encodings:
+            if name not in encodings:
+                raise Unusable(f"there is no column {name!r}, only {', '.join(encodings)}")
+            if why := refusal(encodings[name], self.coder):
+                raise Unsupported(f"the column {name!r} {why}: leave it out, fields=(…)")
+        if isinstance(single, str) and self.coder(encodings[single]) not in (as_view, as_text):
+            raise Unusable(
+                f"the column {single!r} has the encoding {encodings[single]}, neither bytes nor texts: pass "
+                f"fields=({single!r},), and take sample[{single!r}]"
+            )
 
     @property
     @abstractmethod
@@ -176,22 +190,6 @@ class CompressedMdsFormat(_MdsShards, UnitFormat):
         return self.made(unit.sample(number))
 
 
-def _check_wanted(columns: tuple[MDSColumn, ...], fields: str | tuple[str, ...], coder: Decoder) -> None:
-    """Check that wanted columns are there and can be read."""
-    encodings = {each.name: each.encoding for each in columns}
-    wanted = (fields,) if isinstance(fields, str) else fields or (*encodings,)
-    for name in wanted:
-        if name not in encodings:
-            raise Unusable(f"there is no column {name!r}, only {', '.join(encodings)}")
-        if why := refusal(encodings[name], coder):
-            raise Unsupported(f"the column {name!r} {why}: leave it out, fields=(…)")
-    if isinstance(fields, str) and coder(encodings[fields]) not in (as_view, as_text):
-        raise Unusable(
-            f"the column {fields!r} has the encoding {encodings[fields]}, neither bytes nor texts: pass "
-            f"fields=({fields!r},), and take sample[{fields!r}]"
-        )
-
-
 def _walk(size: int, stated: Stated | None, columns: tuple[MDSColumn, ...] = ()) -> Walk:
     """Find the samples of a shard that is not compressed: its header says where they are.
 
@@ -227,11 +225,6 @@ def _walk(size: int, stated: Stated | None, columns: tuple[MDSColumn, ...] = ())
     return Extents(offsets[:-1], np.diff(offsets), schema=[[*each] for each in found])
 
 
-def _parse_columns(config: memoryview) -> tuple[MDSColumn, ...]:
-    what = "the description of the columns of an MDS shard"
-    return columns_of(read_json(config, dict, what), what)
-
-
 _VERSION = 2
 _INFLATED = ("zstd", "gz")
 _MOST_NAME = 1 << 12
@@ -239,6 +232,11 @@ _WHAT = "the index.json of MDS shards"
 _FILE = {"basename": str, "bytes": COUNT, "hashes": ({str: str}, None)}
 _SHARD = {"raw_data": _FILE, "zip_data": (_FILE, None), "compression": (str, None), "samples": COUNT}
 _COLUMNS = {"column_names": [str], "column_encodings": [str], "column_sizes": [(COUNT, None)]}
+
+
+def _parse_columns(config: memoryview) -> tuple[MDSColumn, ...]:
+    what = "the description of the columns of an MDS shard"
+    return columns_of(read_json(config, dict, what), what)
 
 
 class StatedFile(NamedTuple):

@@ -39,8 +39,8 @@ class Listed(NamedTuple):
     size: int | None
 
 
-def check_side(side: str, form: ShardFormat, *, labels: bool) -> TarFormat:
-    """Return the format if a side index suffices for it."""
+def check_side(side: str, form: ShardFormat, *, labels: bool) -> None:
+    """Refuse a side index that does not suffice for a format and its arguments."""
     if side not in SIDES:
         raise Unusable(f"index must be {', '.join(map(repr, SIDES))}, the URL of wids' JSON or None, got {side!r}")
     if not isinstance(form, TarFormat):
@@ -50,7 +50,6 @@ def check_side(side: str, form: ShardFormat, *, labels: bool) -> TarFormat:
         names["missing"] = form.missing == "drop" and bool(form.wanted)
         if found := [name for name, given in names.items() if given]:
             raise Unusable(f"energon's index has no names of members, which {found[0]}= needs: pass index=None")
-    return form
 
 
 def check_counted(form: ShardFormat) -> None:

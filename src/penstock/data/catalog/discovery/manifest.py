@@ -66,12 +66,8 @@ def read_manifest(data: bytes, name: str, base: Location, parser: Parser | None 
     Without a ``label`` column, the label is a dict of the columns with other names (None when there are none). With a
     ``label`` column, columns with other names are ignored.
 
-    Args:
-        data: Content of the file.
-        name: Name or URL of the file, for its suffix and for messages; a URL also tells where the file is.
-        base: Location that relative keys refer to.
-        parser: Function that reads the file and yields ``key`` or ``(key, label)``; its exceptions are passed on.
-
+    Relative keys refer to ``base``; a URL as ``name`` also tells where the file is. ``parser`` reads the file and
+    yields ``key`` or ``(key, label)``; its exceptions are passed on.
     """
     form, where = (_items(parser), "item") if parser else _choose_parser(data, name)
     resolve = _resolver(name, base)
