@@ -130,11 +130,6 @@ class TestFields:
     def test_wrong_fields_are_refused(self, fields):
         refused(Unusable, "fields must be", JsonlFormat, fields=fields)
 
-    @pytest.mark.parametrize("argument", ["key", "missing", "skip"])
-    def test_arguments_of_archives_are_refused(self, tmp_path, argument):
-        with pytest.raises(Unusable, match=f"jsonl shards take no {argument}="):
-            ps.Catalog.from_shards(tmp_path, format="jsonl", **{argument: "error"})
-
 
 def test_files_of_both_ends_are_found_and_not_mixed_with_compressed_ones(tmp_path):
     (tmp_path / "a.jsonl").write_bytes(b"1\n2\n")

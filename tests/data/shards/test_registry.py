@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import penstock as ps
 from penstock.data.shards.registry import FORMATS, format_by, format_of, is_shard, suffixes
 from penstock.data.shards.tar import TarFormat
 from penstock.errors import Unsupported, Unusable
@@ -94,3 +95,11 @@ def test_archives_of_other_compressions_are_refused_with_advice():
 
 def test_plain_and_compressed_shards_are_not_mixed():
     refused(Unusable, "different formats", format_by, None, ["a.tar", "b.tar.gz"], {})
+
+
+@pytest.mark.parametrize("argument", ["key", "missing", "skip", "fields"])
+@pytest.mark.parametrize("form", ["jsonl", "tfrecord"])
+def test_arguments_of_archives_are_refused(tmp_path, form, argument):
+    if (form, argument) != ("jsonl", "fields"):
+        with pytest.raises(Unusable, match=f"{form} shards take no {argument}="):
+            ps.Catalog.from_shards(tmp_path, format=form, **{argument: "error"})

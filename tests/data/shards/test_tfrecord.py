@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.data.shards.tfrecord import TFRecordFormat
-from penstock.errors import ChecksumMismatch, Damaged, Unsupported, Unusable
+from penstock.errors import ChecksumMismatch, Damaged, Unsupported
 from tests.amounts import examples
 from tests.data.shards.archives import masked, record, samples, tfrecord, walked
 from tests.refusals import refused
@@ -115,12 +115,6 @@ def test_compressed_files_are_refused_with_advice():
         squeezed = zlib.compressobj(wbits=wbits)
         data = squeezed.compress(record(b"payload")) + squeezed.flush()
         refused(Unsupported, f"compressed with {kind}.*{advice}", walked, TFRecordFormat(), data)
-
-
-@pytest.mark.parametrize("argument", ["fields", "key", "missing", "skip"])
-def test_arguments_of_archives_are_refused(tmp_path, argument):
-    with pytest.raises(Unusable, match=f"tfrecord shards take no {argument}="):
-        ps.Catalog.from_shards(tmp_path, format="tfrecord", **{argument: "error"})
 
 
 def test_shards_with_numbers_behind_their_ends_are_found(tmp_path):

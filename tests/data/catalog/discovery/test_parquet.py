@@ -5,7 +5,9 @@ import random
 import sys
 from contextlib import suppress
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.data.catalog.rows import Entry
@@ -15,117 +17,96 @@ from penstock.stores.urls import parse
 from tests.refusals import refused
 
 BUCKET = parse("s3://bucket/")
+measured = pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
 
 
 def _read(text, name="manifest", parser=None):
     return list(read_manifest(text if isinstance(text, bytes) else text.encode(), name, BUCKET, parser))
 
 
-class TestTables:
-    @staticmethod
-    def _bytes(columns):
-        pyarrow = pytest.importorskip("pyarrow")
-        from pyarrow import parquet
-
-        sink = io.BytesIO()
-        parquet.write_table(pyarrow.table(columns), sink)
-        return sink.getvalue()
-
-    def test_a_table_with_the_same_columns(self):
-        data = self._bytes({"key": ["a", "b"], "size": [1, None], "label": [[1, 2], None]})
-        assert _read(data, "m.parquet") == _read(data, "no-suffix") == [Entry("a", 1, [1, 2]), Entry("b")]
-
-    def test_invalid_parquet_row_raises_with_its_row_number(self):
-        with pytest.raises(ManifestError, match=r"m\.parquet, row 2: needs one of"):
-            _read(self._bytes({"key": ["a", None]}), "m.parquet")
-
-    def test_invalid_parquet_file_raises_manifest_error(self):
-        pytest.importorskip("pyarrow")
-        refused(ManifestError, "cannot read the Parquet file", _read, b"PAR1 and then nothing", "m.parquet")
-
-    def test_without_pyarrow_the_extra_is_named(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "pyarrow", None)
-        refused(MissingExtra, r"penstock\[parquet\]", _read, b"PAR1", "m.parquet")
+def _file(table, **options):
+    sink = io.BytesIO()
+    parquet.write_table(table, sink, **options)
+    return sink.getvalue()
 
 
-class TestTablesOfStrangers:
-    @pytest.fixture(autouse=True)
-    def _pyarrow(self):
-        self.pa = pytest.importorskip("pyarrow")
-        self.parquet = pytest.importorskip("pyarrow.parquet")
+def test_a_table_with_the_same_columns():
+    data = _file(pa.table({"key": ["a", "b"], "size": [1, None], "label": [[1, 2], None]}))
+    assert _read(data, "m.parquet") == _read(data, "no-suffix") == [Entry("a", 1, [1, 2]), Entry("b")]
 
-    def _file(self, table, **options):
-        file = io.BytesIO()
-        self.parquet.write_table(table, file, **options)
-        return file.getvalue()
 
-    def test_odd_columns(self):
-        pa = self.pa
-        for column, why in [
-            (pa.array([b"a"]), "row 1: .*not JSON"),
-            (pa.array([1]), "row 1: a key must be a string"),
-            (pa.array([None], pa.string()), "row 1: needs one of"),
-            (pa.array([["a"]]), "row 1: a key must be a string"),
-            (pa.array([{"a": "b"}]), "row 1: a key must be a string"),
-            (pa.array(["a\0"]), "row 1: .*NUL"),
-            (pa.array([""]), "row 1: a key must be a string"),
-        ]:
-            refused(ManifestError, f"m.parquet, {why}", _read, self._file(pa.table({"key": column})), "m.parquet")
-        for name, column, why in [
-            ("size", pa.array([1.5]), "whole number"),
-            ("size", pa.array([1 << 63], pa.uint64()), "whole number"),
-            ("etag", pa.array([b"e"]), "not JSON"),
-            ("label", pa.array([10**18], pa.timestamp("us")), "m.parquet"),
-            ("label", pa.array([{"a": b"b"}]), "not JSON"),
-        ]:
-            refused(ManifestError, why, _read, self._file(pa.table({"key": ["a"], name: column})), "m.parquet")
+def test_invalid_parquet_row_or_file_is_named():
+    row = _file(pa.table({"key": ["a", None]}))
+    refused(ManifestError, r"m\.parquet, row 2: needs one of", _read, row, "m.parquet")
+    refused(ManifestError, "cannot read the Parquet file", _read, b"PAR1 and then nothing", "m.parquet")
 
-    def test_dictionaries_nulls_and_nested_labels_are_read(self):
-        pa = self.pa
-        table = pa.table(
-            {"key": pa.array(["a", "b"]).dictionary_encode(), "size": [None, 5], "label": [{"boxes": [1]}, None]}
-        )
-        assert _read(self._file(table), "m.parquet") == [Entry("a", label={"boxes": [1]}), Entry("b", 5)]
 
-    def test_a_name_that_stands_twice(self):
-        table = self.pa.table([["a"], ["b"]], names=["key", "key"])
-        refused(ManifestError, "occurs twice", _read, self._file(table), "m.parquet")
+def test_without_pyarrow_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refused(MissingExtra, r"penstock\[parquet\]", _read, b"PAR1", "m.parquet")
 
-    def test_bombs(self, monkeypatch):
-        monkeypatch.setenv(UNPACKED_VARIABLE, "8MiB")
-        pa = self.pa
-        many = pa.table({"key": pa.DictionaryArray.from_arrays(pa.array(bytes(3_000_000), pa.int8()), ["a"])})
-        long = pa.table({"key": ["a"], "label": ["x" * (65 << 20)]})
-        for table in (many, long):
-            data = self._file(table, compression="zstd")
-            assert len(data) < 100_000
-            refused(ManifestError, "at most 8388608 bytes once unpacked", _read, data, "m.parquet")
 
-    def test_a_file_that_changed_is_refused_or_read_in_full(self, seed):
-        # Parquet has no checksums of its own by default: what decodes may differ, but is never raised raw.
-        data = self._file(self.pa.table({"key": [f"{i}" for i in range(200)], "label": [*range(200)]}))
-        draw = random.Random(seed)
-        for _ in range(400):
-            damaged = bytearray(data)
-            damaged[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
-            with suppress(ManifestError):
-                _read(bytes(damaged), "m.parquet")
-        for stop in range(0, len(data), 97):
-            with pytest.raises(ManifestError):
-                _read(data[:stop], "m.parquet")
+def test_odd_columns():
+    for column, why in [
+        (pa.array([b"a"]), "row 1: .*not JSON"),
+        (pa.array([1]), "row 1: a key must be a string"),
+        (pa.array([None], pa.string()), "row 1: needs one of"),
+        (pa.array([["a"]]), "row 1: a key must be a string"),
+        (pa.array([{"a": "b"}]), "row 1: a key must be a string"),
+        (pa.array(["a\0"]), "row 1: .*NUL"),
+        (pa.array([""]), "row 1: a key must be a string"),
+    ]:
+        refused(ManifestError, f"m.parquet, {why}", _read, _file(pa.table({"key": column})), "m.parquet")
+    for name, column, why in [
+        ("size", pa.array([1.5]), "whole number"),
+        ("size", pa.array([1 << 63], pa.uint64()), "whole number"),
+        ("etag", pa.array([b"e"]), "not JSON"),
+        ("label", pa.array([10**18], pa.timestamp("us")), "m.parquet"),
+        ("label", pa.array([{"a": b"b"}]), "not JSON"),
+    ]:
+        refused(ManifestError, why, _read, _file(pa.table({"key": ["a"], name: column})), "m.parquet")
+
+
+def test_dictionaries_nulls_and_nested_labels_are_read():
+    table = pa.table(
+        {"key": pa.array(["a", "b"]).dictionary_encode(), "size": [None, 5], "label": [{"boxes": [1]}, None]}
+    )
+    assert _read(_file(table), "m.parquet") == [Entry("a", label={"boxes": [1]}), Entry("b", 5)]
+
+
+def test_a_name_that_stands_twice():
+    table = pa.table([["a"], ["b"]], names=["key", "key"])
+    refused(ManifestError, "occurs twice", _read, _file(table), "m.parquet")
+
+
+def test_bombs(monkeypatch):
+    monkeypatch.setenv(UNPACKED_VARIABLE, "8MiB")
+    many = pa.table({"key": pa.DictionaryArray.from_arrays(pa.array(bytes(3_000_000), pa.int8()), ["a"])})
+    long = pa.table({"key": ["a"], "label": ["x" * (65 << 20)]})
+    for table in (many, long):
+        data = _file(table, compression="zstd")
+        assert len(data) < 100_000
+        refused(ManifestError, "at most 8388608 bytes once unpacked", _read, data, "m.parquet")
+
+
+def test_a_file_that_changed_is_refused_or_read_in_full(seed):
+    # Parquet has no checksums of its own by default: what decodes may differ, but is never raised raw.
+    data = _file(pa.table({"key": [f"{i}" for i in range(200)], "label": [*range(200)]}))
+    draw = random.Random(seed)
+    for _ in range(400):
+        damaged = bytearray(data)
+        damaged[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+        with suppress(ManifestError):
+            _read(bytes(damaged), "m.parquet")
+    for stop in range(0, len(data), 97):
+        with pytest.raises(ManifestError):
+            _read(data[:stop], "m.parquet")
 
 
 def _varint(number, length):
     """Return a number as Thrift writes it, in as many bytes as asked for."""
     parts = [(number >> shift) & 127 for shift in range(0, 7 * length, 7)]
     return bytes([each | 128 for each in parts[:-1]] + parts[-1:])
-
-
-def _file(arrow_table, **options):
-    parquet = pytest.importorskip("pyarrow.parquet")
-    sink = io.BytesIO()
-    parquet.write_table(arrow_table, sink, compression="zstd", **options)
-    return sink.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -146,22 +127,21 @@ def _resident(field):
         return next(int(line.split()[1]) << 10 for line in status if line.startswith(field))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
+@measured
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_text_that_many_rows_share_is_counted_for_each(nested):
     """1.7 kB took 3.4 GB."""
-    pa = pytest.importorskip("pyarrow")
     texts = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), ["x" * (4 << 20)])
     label = pa.ListArray.from_arrays(pa.array([0, 400]), texts) if nested else texts
     table = pa.table({"key": [f"a{number}" for number in range(len(label))], "label": label})
-    _refused_in_little_memory(_file(table, dictionary_pagesize_limit=64 << 20))
+    _refused_in_little_memory(_file(table, compression="zstd", dictionary_pagesize_limit=64 << 20))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
+@measured
 def test_pages_are_believed_before_a_footer_that_lies():
-    pa = pytest.importorskip("pyarrow")
     size = 300 << 20
-    data = _file(pa.table({"key": ["a"], "label": ["x" * size]}), use_dictionary=False, write_statistics=False)
+    table = pa.table({"key": ["a"], "label": ["x" * size]})
+    data = _file(table, compression="zstd", use_dictionary=False, write_statistics=False)
     footer = int.from_bytes(data[-8:-4], "little") + 8
     head, tail = data[:-footer], data[-footer:]
     for stored in range(size, size + 200):
@@ -171,10 +151,9 @@ def test_pages_are_believed_before_a_footer_that_lies():
     _refused_in_little_memory(head + tail)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured by /proc")
+@measured
 def test_a_row_of_more_values_than_may_be_held_is_refused(monkeypatch):
     monkeypatch.setenv(UNPACKED_VARIABLE, "64MiB")
-    pa = pytest.importorskip("pyarrow")
     values = pa.array(memoryview(bytes(12 << 20)), pa.int8())
-    data = _file(pa.table({"key": ["a"], "label": pa.ListArray.from_arrays(pa.array([0, len(values)]), values)}))
-    _refused_in_little_memory(data)
+    table = pa.table({"key": ["a"], "label": pa.ListArray.from_arrays(pa.array([0, len(values)]), values)})
+    _refused_in_little_memory(_file(table, compression="zstd"))
