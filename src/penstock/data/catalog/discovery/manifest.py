@@ -108,9 +108,7 @@ def read_groups(
             found: dict[str, str | None] = {}
             for field, column in columns.items():
                 text = row.get(column)
-                if not (text is None or (isinstance(text, str) and text)):
-                    raise ValueError(f"a key must be a string that is not empty, got {_short(text)}")
-                found[field] = None if text is None else resolve(text, base)
+                found[field] = None if text is None else resolve(_check_key(text), base)
             absent = [field for field, key in found.items() if key is None]
             if absent and missing == "error":
                 raise ValueError(f"no {absent[0]}, in a column {absent[0]} or {absent[0]}{_OF_FIELD}")
@@ -194,19 +192,23 @@ def _entry(row: Mapping[str, object], resolve: Callable[[str], str]) -> Entry:
     named = named or [column for column in (_FILE_NAME,) if row.get(column) is not None]
     if len(named) != 1:
         raise ValueError(f"needs one of {', '.join(_KEY_COLUMNS)}; it has {', '.join(named) or 'none'}")
-    key, size, etag = row[named[0]], row.get("size"), row.get("etag")
-    if not isinstance(key, str) or not key:
-        raise ValueError(f"a key must be a string that is not empty, got {_short(key)}")
+    key, size, etag = _check_key(row[named[0]]), row.get("size"), row.get("etag")
     if etag is not None and not isinstance(etag, str):
         raise ValueError(f"an etag must be a string, got {_short(etag)}")
     version = (etag or "").strip('"')
-    for text in (key, version):
-        # JSON can hold lone surrogates, which UTF-8 cannot: this raises.
-        text.encode()
+    version.encode()
     length, offset = _bytes(size, "a size"), _bytes(row.get("offset"), "an offset")
     if offset >= 0 and not 0 <= length < _INT64 - offset:
         raise ValueError(f"a range from byte {offset} on needs its size, and must end below 2^63")
     return Entry(resolve(key), length, _label(row), version, offset)
+
+
+def _check_key(key: object) -> str:
+    if not isinstance(key, str) or not key:
+        raise ValueError(f"a key must be a string that is not empty, got {_short(key)}")
+    # JSON can hold lone surrogates, which UTF-8 cannot: this raises.
+    key.encode()
+    return key
 
 
 def _bytes(value: object, what: str) -> int:
