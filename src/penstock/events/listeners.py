@@ -314,19 +314,6 @@ class RequestTrace:
     An operation made without a listener has no trace, so that the hot path checks only an attribute.
     """
 
-    __slots__ = (
-        "_answer",
-        "_attempt",
-        "_began",
-        "_elapsed_s",
-        "_host",
-        "_id",
-        "_parent",
-        "_sent_bytes",
-        "_url",
-        "_verb",
-    )
-
     def __init__(self, verb: str, url: str) -> None:
         self._id, self._parent = next(_ids), _current.get()
         self._verb, self._url, self._host = verb, url, ""

@@ -149,12 +149,9 @@ class FsspecDriver:
 
     @reading
     def get(
-        self,
-        key: str,
-        etag: str,
-        most_bytes: int = UNKNOWN_BYTES,
-        buffer: Buffer | None = None,  # noqa: ARG002  the size is looked up first
+        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
     ) -> tuple[bytes | Beginning, str]:
+        del buffer  # the size is looked up first
         with self._using("read", key) as (fs, path):
             before = self._look(fs, path, key)
             if etag and etag != before.etag:

@@ -126,11 +126,6 @@ class Refusal:
     coded: bool
     region: str
 
-    def instead(self, error: PenstockError) -> Refusal:
-        """Return the refusal with a more exact error, which keeps the store's code."""
-        error.code = self.error.code
-        return replace(self, error=error)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Codes:
@@ -164,7 +159,8 @@ class Codes:
         """Return the refusal for an unsuccessful response; ``action`` names the attempted verb, such as "read"."""
         body = response.body if isinstance(response.body, bytes) else b""
         body = self.body_of(response) if self.body_of else body
-        code = _search_body(_CODE, body) or self._code_of(response.headers)
+        named = response.headers.get(self.header, "") if self.header else ""
+        code = _search_body(_CODE, body) or (named if _PLAIN_CODE(named) else "")
         row = self.codes.get(code)
         meaning = row or self._by_status(response.status)
         region = self.region_of(response) if self.region_of else ""
@@ -184,10 +180,6 @@ class Codes:
 
     def _named(self, advice: str) -> str:
         return advice.replace("{where}", self.where).replace("{endpoint}", self.where.partition(", ")[0])
-
-    def _code_of(self, headers: Mapping[str, str]) -> str:
-        named = headers.get(self.header, "") if self.header else ""
-        return named if _PLAIN_CODE(named) else ""
 
     def _by_status(self, status: int) -> Meaning:
         if status in self.statuses:
@@ -313,7 +305,9 @@ class Answers:
         unmet = isinstance(error, PreconditionFailed)
         if unmet or (action == "replace" and refusal.meaning.missing == "object" and isinstance(error, NotFound)):
             kind, message = _UNMET.get(action, (AlreadyExists, _TAKEN))
-            return refusal.instead(kind(message, url=error.url))
+            clearer = kind(message, url=error.url)
+            clearer.code = error.code
+            return replace(refusal, error=clearer)
         if retries := self._repaired(refusal, response, key):
             error.retries = retries
         return refusal

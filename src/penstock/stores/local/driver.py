@@ -117,12 +117,9 @@ class LocalDriver:
 
     @reading
     def get(
-        self,
-        key: str,
-        etag: str,
-        most_bytes: int = UNKNOWN_BYTES,
-        buffer: Buffer | None = None,  # noqa: ARG002  the size is known before the read
+        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
     ) -> tuple[bytes | Beginning, str]:
+        del buffer  # the size is known before the read
         with self._opened(key, etag) as (file, before):
             if before.size > most_bytes:
                 raise too_large(most_bytes, self.url(key))
@@ -142,12 +139,9 @@ class LocalDriver:
         return found
 
     @blocking
-    def put_many(
-        self,
-        prefix: str,  # noqa: ARG002  for messages without a key
-        puts: Sequence[tuple[str, Payload, Attributes]],
-    ) -> Sequence[str | PenstockError]:
+    def put_many(self, prefix: str, puts: Sequence[tuple[str, Payload, Attributes]]) -> Sequence[str | PenstockError]:
         """Write files as ``put`` does; their folders are flushed once for all of them."""
+        del prefix  # for messages without a key
         return self._put_all(puts)
 
     @blocking

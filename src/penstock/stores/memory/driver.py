@@ -88,12 +88,9 @@ class MemoryDriver:
 
     @reading
     def get(
-        self,
-        key: str,
-        etag: str,
-        most_bytes: int = UNKNOWN_BYTES,
-        buffer: Buffer | None = None,  # noqa: ARG002  the size is known before the read
+        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
     ) -> tuple[bytes | Beginning, str]:
+        del buffer  # the size is known before the read
         found = self._find(key, etag)
         if len(found.data) > most_bytes:
             raise too_large(most_bytes, self.url(key))

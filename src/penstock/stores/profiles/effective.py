@@ -153,13 +153,9 @@ def _setting(
         origin = "default"
         there = getattr(resolved.settings, name, None)
         if there is not None and there != value and table in ("options", "transport"):
-            value, origin = there, _variable(name, there, resolved)
+            made = [each for each, other in resolved.without.items() if getattr(other, name, None) != there]
+            value, origin = there, made[0] if made else "the provider's files or default"
     return EffectiveSetting(key, _format_setting(value, secret=secret), origin)
-
-
-def _variable(name: str, value: object, resolved: _Resolved) -> str:
-    made = [each for each, other in resolved.without.items() if getattr(other, name, None) != value]
-    return made[0] if made else "the provider's files or default"
 
 
 def _cache(environ: Mapping[str, str]) -> list[EffectiveSetting]:

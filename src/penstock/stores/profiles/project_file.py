@@ -106,8 +106,9 @@ def check_options(values: Mapping[str, Value], kind: type, scheme: str, own: str
     if url is not None and url.foreign and scheme != own:
         moved.append(url)
     if mine and moved:
+        key = mine[0].origin.rpartition(": ")[2]
         raise _make_setting_error(
-            moved[0], f"must not say which server gets the credentials of your own profile ({_at(mine[0])})"
+            moved[0], f"must not say which server gets the credentials of your own profile ({key})"
         )
     hosts = [key for key in _HOSTS if key.partition(".")[2] in names]
     _check_host(values, scheme, hosts if scheme in _WITHOUT_HOST else [*hosts, "url"])
@@ -154,10 +155,6 @@ def _make_setting_error(value: Value, why: str) -> ConfigError:
         f"{value.origin}: a project's file {why}; write the profile in ~/.config/penstock/penstock.toml, set the "
         "environment instead, or, where you trust the project, set PENSTOCK_CONFIG to its file"
     )
-
-
-def _at(value: Value) -> str:
-    return value.origin.rpartition(": ")[2]
 
 
 def _borrows(raw: object) -> bool:

@@ -45,10 +45,8 @@ if TYPE_CHECKING:
 _stores: dict[tuple[str, str], tuple[Profile, ProfileStore]] = {}
 
 
-def choose_options(location: Location, store: StoreOptions | str | None) -> StoreOptions:
-    """Return the options that ``store=`` selects for a location: given ones, those of a profile by name, or none."""
-    if not isinstance(store, str):
-        return StoreOptions() if store is None else store
+def choose_options(location: Location, store: str) -> StoreOptions:
+    """Return the options of the profile that ``store=`` names for a location; none for the location's own profile."""
     if location.store.defaults is None:
         profile = load(store)
         if profile.sinks:

@@ -253,9 +253,11 @@ class S3Driver(Reads):
 
     def presign(self, key: str, method: Literal["GET", "PUT"], expires_s: float | None, now: float) -> Presigned:
         """Return a URL with its signature in the query, for seven days at most."""
+        if not key:
+            raise InvalidURL("this names a bucket, not an object in it", url=self.url(key))
         credentials = self.identity.current()
-        if not key or credentials is None:
-            raise self._unsigned(key)
+        if credentials is None:
+            raise Unsupported("anonymous requests sign no address: pass keys, without anonymous", url=self.url(key))
         with self._answers.locating(key):
             seconds, note = lifetime(expires_s, WEEK_S, self._lasting(credentials), now)
             url = self._route.presigned(method, key, seconds, now)
@@ -265,11 +267,6 @@ class S3Driver(Reads):
     def _lasting(self, credentials: Renewable) -> Renewable:
         """Return the credentials that limit the lifetime of a signed URL."""
         return credentials
-
-    def _unsigned(self, key: str) -> InvalidURL | Unsupported:
-        if not key:
-            return InvalidURL("this names a bucket, not an object in it", url=self.url(key))
-        return Unsupported("anonymous requests sign no address: pass keys, without anonymous", url=self.url(key))
 
     def _pinned(self, header: str, etag: str) -> dict[str, str]:
         """Return the header that binds a request to a version; empty if the version cannot be sent."""
