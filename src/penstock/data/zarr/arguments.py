@@ -34,12 +34,7 @@ _KINDS = {"M": "times", "m": "durations", "U": "texts", "S": "texts"}
 
 
 def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> None:
-    """Raise for unknown arguments; the message says where they belong.
-
-    Raises:
-        Unusable: An argument is unknown.
-
-    """
+    """Raise for unknown arguments; the message says where they belong."""
     for name in unknown:
         if name in _OF_LOADER:
             raise Unusable(f"{name}= is the loader's: ps.DataLoader(dataset, batch_size, …)")
@@ -51,12 +46,7 @@ def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_switches(*, decode_cf: object, forbidden_is_missing: object, along: object = None) -> None:
-    """Raise for values that are not a bool; ``decode_cf`` may also be None. ``along`` is a name, or None.
-
-    Raises:
-        Unusable: A value is invalid; the message names it.
-
-    """
+    """Raise for values that are not a bool; ``decode_cf`` may also be None. ``along`` is a name, or None."""
     if decode_cf is not None:
         switch(decode_cf, "decode_cf")
     switch(forbidden_is_missing, "forbidden_is_missing")
@@ -65,12 +55,7 @@ def check_switches(*, decode_cf: object, forbidden_is_missing: object, along: ob
 
 
 def check_along(along: object, arrays: Iterable[StoredArray]) -> None:
-    """Raise for ``along`` without stores to join.
-
-    Raises:
-        Unusable: No array consists of several.
-
-    """
+    """Raise for ``along`` without stores to join."""
     if along is not None and not any(array.stored for array in arrays):
         raise Unusable(
             f"along={along!r} joins several stores, and samples and targets are one each: pass a list of URLs, or one "
@@ -79,12 +64,7 @@ def check_along(along: object, arrays: Iterable[StoredArray]) -> None:
 
 
 def check_words(*, align: object, missing: object, output: object, transform: object) -> None:
-    """Raise for unknown words, and for a transform that is not callable.
-
-    Raises:
-        Unusable: A value is invalid; the message names it.
-
-    """
+    """Raise for unknown words, and for a transform that is not callable."""
     if align is not None:
         check_choice(align, ("index", "coordinates"), "align")
     check_choice(missing, ("fill", "error"), "missing")
@@ -94,16 +74,7 @@ def check_words(*, align: object, missing: object, output: object, transform: ob
 
 
 def check_values(given: Mapping[str, Mapping[str, StoredArray]], *, numpy: bool) -> None:
-    """Raise for arrays that a tensor cannot hold: times and texts.
-
-    Args:
-        given: Arrays by name, by the argument that they were passed as.
-        numpy: Whether samples are NumPy arrays, which may hold any type.
-
-    Raises:
-        Unusable: There is such an array.
-
-    """
+    """Raise for arrays that a tensor cannot hold: times and texts; ``given`` has arrays by argument and by name."""
     for argument, arrays in ({} if numpy else given).items():
         fit = [name for name, array in arrays.items() if array.decoded.dtype.kind in _IN_TENSORS]
         for name, array in arrays.items():
@@ -118,12 +89,7 @@ def check_values(given: Mapping[str, Mapping[str, StoredArray]], *, numpy: bool)
 
 
 def with_chosen(shape: Shape, arrays: Sequence[StoredArray], *, align: object) -> Shape:
-    """Return a shape whose ``select`` counts all elements, for arrays of which xarray has selected some.
-
-    Raises:
-        Unusable: The arrays have different selections along a dimension, or other arguments count elements, too.
-
-    """
+    """Return a shape whose ``select`` counts all elements, for arrays of which xarray has selected some."""
     select = dict(shape.select)
     for name in dict.fromkeys(each for array in arrays for each in array.chosen):
         found = [array.chosen.get(name) for array in arrays if name in dims_of(array.layout)]
@@ -161,19 +127,9 @@ def shape_of(
     *,
     targets: bool = True,
 ) -> Shape:
-    """Return the shape of samples from the arguments of ``ZarrDataset``.
+    """Return the shape of samples from the arguments of ``ZarrDataset``; the messages of errors name them.
 
-    Args:
-        dims: The name of a dimension, or several names.
-        offsets: Offsets of samples, and of targets.
-        stride: A number, for the first of ``dims``, or a mapping from dimensions to numbers.
-        patches: Sizes of patches by dimension; their halo and their scale: numbers, or mappings by dimension.
-        select: A mapping from dimensions to an element, a slice or a list.
-        targets: Whether the dataset has targets.
-
-    Raises:
-        Unusable: An argument is invalid; the message names it.
-
+    ``offsets`` are those of samples and of targets; ``patches`` are the sizes by dimension, their halo and their scale.
     """
     patch = _numbers("patch", patches[0], 1)
     halo = _by_patch("halo", patches[1], patch, 0)
@@ -201,12 +157,7 @@ def _is_number(value: object) -> bool:
 
 
 def names_of(argument: str, value: object) -> tuple[str, ...]:
-    """Return the dimensions that an argument names; None names none.
-
-    Raises:
-        Unusable: The value has another type, or a name twice.
-
-    """
+    """Return the dimensions that an argument names; None names none."""
     given = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(given, Sequence) or not all(isinstance(name, str) for name in given):
         raise Unusable(f"{argument} must be the name of a dimension, or a sequence of names, got {value!r}")

@@ -32,15 +32,9 @@ _DATES = (str, dt.date, np.datetime64)
 
 @dataclass(frozen=True)
 class Along:
-    """Dimension that samples lie along.
+    """Dimension that samples lie along; ``inside`` has the elements that they may use: ascending, of the chosen ones.
 
-    Attributes:
-        name: The dimension.
-        inside: Its elements that samples may use, counted among the chosen ones; ascending.
-        arrays: The arrays of the samples.
-        chosen: For each array with the dimension, by number: its chosen elements.
-        memory_bytes: Memory that the process may use.
-
+    ``chosen`` has the chosen elements of each array with the dimension, by number of the array.
     """
 
     name: str
@@ -70,12 +64,7 @@ class Along:
 def along_of(
     arrays: Sequence[StoredArray], arrangement: Arrangement, shape: Shape, dim: str | None, memory_bytes: int
 ) -> Along:
-    """Return the dimension ``dim`` of samples of a shape, by default the first that they are numbered along.
-
-    Raises:
-        Unusable: Samples do not lie along the dimension.
-
-    """
+    """Return the dimension ``dim`` of samples of a shape, by default the first that they are numbered along."""
     axes = [axis.name for axis in arrangement.space.axes]
     name = axes[0] if dim is None else dim
     if name not in axes:
@@ -96,15 +85,7 @@ def along_of(
 def divide_elements(length: int, parts: Sequence[float], *, block: int | None, seed: int) -> NDArray[np.int64]:
     """Return the number of the part of each of ``length`` elements: runs in order, or blocks that are drawn at random.
 
-    Args:
-        length: Number of elements.
-        parts: Fractions that sum to 1, or counts: of elements, or of blocks. A single number is the first of two parts.
-        block: Elements of a block, the last of which may have fewer; None: one run for each part.
-        seed: Seed of the draw.
-
-    Raises:
-        Unusable: The parts do not add up, or there are fewer elements or blocks than parts.
-
+    ``parts`` are fractions that sum to 1, or counts, of elements or of blocks; a single number is the first of two.
     """
     seed, size = whole(seed, "seed"), 1 if block is None else whole(block, "block", 1)
     count, things = -(-length // size), "elements" if block is None else "blocks"
@@ -122,14 +103,7 @@ def divide_elements(length: int, parts: Sequence[float], *, block: int | None, s
 def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[Any]]) -> NDArray[np.int64]:
     """Return the number of the part of each of ``length`` elements: how many of the borders it is not before.
 
-    Args:
-        borders: Dates, or numbers of elements, of which negative ones count from the end.
-        length: Number of elements.
-        dates: Function that returns the date of each element; called if borders are dates.
-
-    Raises:
-        Unusable: Borders are invalid or do not ascend, or a part would have no elements.
-
+    Borders are dates, or numbers of elements, of which negative ones count from the end.
     """
     if not borders:
         raise Unusable('split_at takes the first date or element of each part but the first: split_at("2015")')
@@ -169,12 +143,7 @@ def _date(border: Border, values: NDArray[Any]) -> Any:  # noqa: ANN401  datetim
 
 
 def elements_in(gap: Gap, dates: Callable[[], NDArray[Any]]) -> int:
-    """Return how many elements a gap has at most: a number, or a duration by the shortest step of the dates.
-
-    Raises:
-        Unusable: The gap is invalid.
-
-    """
+    """Return how many elements a gap has at most: a number, or a duration by the shortest step of the dates."""
     if not isinstance(gap, dt.timedelta | np.timedelta64):
         return whole(gap, "gap", 0)
     if isinstance(gap, np.timedelta64) and np.datetime_data(gap)[0] in {"Y", "M"}:
@@ -188,12 +157,7 @@ def elements_in(gap: Gap, dates: Callable[[], NDArray[Any]]) -> int:
 
 
 def subset_of(arrangement: Arrangement, indices: NDArray[np.int64]) -> Arrangement:
-    """Return the arrangement of the samples with the numbers ``indices``, in the order of their numbers.
-
-    Raises:
-        Unusable: Samples share elements with others, or ``indices`` has a number twice or one that does not exist.
-
-    """
+    """Return the arrangement of the samples with the numbers ``indices``, in the order of their numbers."""
     space = arrangement.space
     windows = []
     for number in range(len(space.axes)):

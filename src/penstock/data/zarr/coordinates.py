@@ -63,12 +63,10 @@ class _Stored(NamedTuple):
 
     @property
     def coordinates(self) -> tuple[Coordinate, ...]:
-        """The coordinate of each store."""
         return self.parts or (Coordinate(self.values, self.units, self.url),)
 
     @property
     def kind(self) -> str:
-        """Kind of the values: ``times``, ``durations`` or ``numbers``."""
         return _classify_units(self.units, self.values.dtype)
 
 
@@ -87,22 +85,10 @@ def compare_coordinates(
     compared as stored; other times are first decoded by xarray. Coordinates of arrays of several stores are checked:
     they continue each other from store to store, and are the same along other dimensions.
 
-    Args:
-        arrays: The arrays.
-        dims: The dimensions that samples are numbered along.
-        memory_bytes: Memory that the process may use.
-        equal: Elements with the same coordinate belong together. If not, those with the same number do, and the
-            alignment has the times to check them by: if arrays do not share them, and along the first of ``dims`` with
-            ``steps``. Arrays without times beside them are paired without a check; so are those whose times have more
-            than 1,024 chunks or need more than ``memory_bytes``, with a warning.
-        steps: Samples take several elements along the first of ``dims``.
-
-    Raises:
-        Unusable: A coordinate does not exist or is invalid, the arrays have no common coordinates, stores do not
-            continue each other, or the coordinates need more memory.
-        MissingExtra: Times have several units, and xarray is not installed.
-        PenstockError: A coordinate could not be read.
-
+    With ``equal``, elements with the same coordinate belong together. If not, those with the same number do, and the
+    alignment has the times to check them by: if arrays do not share them, and along the first of ``dims`` if samples
+    take several ``steps`` along it. Arrays without times beside them are paired without a check; so are those whose
+    times have more than 1,024 chunks or need more than ``memory_bytes``, with a warning.
     """
     coordinates = _Coordinates(memory_bytes)
     for array in arrays:
@@ -152,11 +138,6 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
     have those of the coarsest as their mean, or begin with them; times must be the same. Along dimensions that samples
     take whole, they must not be those of another array in reverse. Arrays that share a coordinate, have none, or one of
     more than 1,024 chunks, are not compared.
-
-    Raises:
-        Unusable: The places differ.
-        PenstockError: A coordinate could not be read.
-
     """
     coordinates, layouts, scale = _Coordinates(memory_bytes), [array.layout for array in arrays], shape.scale
     several: dict[str, dict[Hashable, tuple[_CoordinatePlace, Layout]]] = {}
@@ -192,13 +173,9 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
 
 
 class _CoordinatePlace(NamedTuple):
-    """Coordinate of an array along one dimension, not yet opened.
+    """Coordinate of an array along the dimension ``name``, not yet opened; ``which`` identifies it.
 
-    Attributes:
-        name: The dimension.
-        parts: The arrays beside which it lies: several, if an array of several stores continues along the dimension.
-        which: Identity of the coordinate.
-
+    ``parts`` are the arrays beside which it lies: several, if an array of several stores continues along the dimension.
     """
 
     name: str
@@ -207,7 +184,6 @@ class _CoordinatePlace(NamedTuple):
 
     @classmethod
     def of(cls, name: str, parts: tuple[StoredArray, ...]) -> _CoordinatePlace:
-        """Return the coordinate beside some arrays."""
         # Several documents of references may lie in one store, each with separate coordinates.
         own = (isinstance(each.objects, OwnObjects) for each in parts)
         keys = ((each, _key_beside(each, name)) for each in parts)
@@ -235,12 +211,7 @@ def _key_beside(array: StoredArray, name: str) -> str:
 
 
 class _Coordinates:
-    """Coordinates of a dataset's arrays, within a limit of memory; each is read once.
-
-    Attributes:
-        found: Coordinates that were read, by their identity.
-
-    """
+    """Coordinates of a dataset's arrays, within a limit of memory; each is read once, and found by its identity."""
 
     def __init__(self, memory_bytes: int) -> None:
         """Read nothing yet."""
@@ -280,7 +251,6 @@ class _Coordinates:
             check_equal(name, _comparable(name, stored) if stored else [])
 
     def _take(self, opened: Sequence[tuple[_CoordinatePlace, list[StoredArray]]]) -> None:
-        """Read coordinates, all at once."""
         flat = [each for _, some in opened for each in some]
         stored = iter(_read_coordinates(flat, self._left_bytes) if flat else [])
         for place, some in opened:
@@ -290,7 +260,6 @@ class _Coordinates:
 
 
 def _open_coordinate(place: _CoordinatePlace) -> list[StoredArray]:
-    """Return the arrays of a coordinate; raise if one does not exist."""
     return [_coordinate(part, place.name) for part in place.parts]
 
 
@@ -330,7 +299,6 @@ def _kind_of(coordinate: StoredArray) -> str:
 
 
 def _coordinate(array: StoredArray, name: str) -> StoredArray:
-    """Return the coordinate of an array along a dimension."""
     beside = array.objects.beside(_key_beside(array, name))
     if beside is None:
         raise Unusable(f"coordinate {name!r} does not exist beside this array: {_ADVICE}", url=array.url)
@@ -416,12 +384,6 @@ def dates_along(arrays: Sequence[StoredArray], name: str, memory_bytes: int) -> 
     """Return the number of the first array with times along dimension ``name``, and its times.
 
     These are ``datetime64``, or objects of cftime for calendars that NumPy does not have.
-
-    Raises:
-        Unusable: No array has times beside it along the dimension, or they are invalid.
-        MissingExtra: xarray is not installed.
-        PenstockError: The times could not be read.
-
     """
     for number, place in _beside(arrays, name).items():
         [opened] = _open_coordinates([place])

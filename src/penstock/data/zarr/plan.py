@@ -70,24 +70,16 @@ class Figures(NamedTuple):
     """Measured and known figures of a dataset, the input of the estimate.
 
     Attributes:
-        samples: Samples of an epoch.
         batches: Batches of an epoch, per rank.
-        sample_bytes: Bytes of the values of one sample.
         chunk_bytes: Bytes of a decoded chunk, on average over the reads.
         stored_bytes: Bytes of a stored chunk, on average over the measured ones; an absent chunk counts 0.
         decode_s: Seconds of one thread to decode a chunk: the higher figure of touched and of kept chunks.
-        indexes: Requests of one process for the indexes of shards.
-        index_bytes: Bytes of one such index.
-        kept: Chunks of arrays that each process reads once and keeps.
-        kept_stored_bytes: Bytes of one such stored chunk, on average.
+        indexes: Requests of one process for the indexes of shards, of ``index_bytes`` each.
+        kept: Chunks of arrays that each process reads once and keeps; stored, ``kept_stored_bytes`` each on average.
         kept_bytes: Decoded bytes of the kept arrays.
         in_flight: Number of concurrent requests.
         url: URL of the first array.
-        joined: Description of the stores that are joined.
-        aligned: Description of the common coordinates of aligned arrays.
-        normalized: Statistics by which arrays are normalised.
         wish: Options of ``penstock zarr copy`` for chunks and shards that suit the samples better; may be empty.
-
     """
 
     samples: int
@@ -296,15 +288,13 @@ def _finite(value: object) -> bool:
 
 
 class Simulated(NamedTuple):
-    """Simulated reads of one process.
+    """Simulated reads of one process, of so many samples.
 
     Attributes:
-        samples: Samples that were simulated.
         chunks: Chunks in the order of their reads; a chunk that is read twice is listed twice.
         first: Number of these reads before the first batch is complete.
         touched: Chunks that the samples of the first batch need.
         held_bytes: Peak of the decoded bytes that are held.
-
     """
 
     samples: int
@@ -366,13 +356,9 @@ _CELL = 9  # pixels
 
 
 class Picture(NamedTuple):
-    """Picture of a grid of chunks.
+    """Picture of a grid of chunks: 1 for a touched chunk, 0 for another, -1 for none.
 
-    Attributes:
-        title: The array, and the dimensions of rows and columns.
-        cells: Array of rows and columns: 1 for a touched chunk, 0 for another chunk, -1 for no chunk.
-        share: Chunks per cell, along rows and columns.
-
+    A cell stands for ``share`` chunks along rows and columns.
     """
 
     title: str
@@ -383,12 +369,7 @@ class Picture(NamedTuple):
 def picture(name: str, dims: Sequence[str], grid: Sequence[int], chunks: Iterable[tuple[int, ...]]) -> Picture:
     """Return the picture of one array: its first two dimensions with several chunks; a single one is wrapped into rows.
 
-    Args:
-        name: Name of the array.
-        dims: Names of its dimensions.
-        grid: Number of chunks along each dimension.
-        chunks: Coordinates of the touched chunks.
-
+    ``grid`` is the number of chunks along each dimension, ``chunks`` are the coordinates of the touched ones.
     """
     several = [axis for axis, count in enumerate(grid) if count > 1][:2]
     title = name or "the array"

@@ -26,12 +26,7 @@ _FLOATS = {
 
 
 def float_type(given: object) -> torch.dtype | None:
-    """Return the type that ``dtype=`` names; None stays None.
-
-    Raises:
-        Unusable: It is no floating-point type of torch.
-
-    """
+    """Return the type that ``dtype=`` names; None stays None."""
     if given is None or (isinstance(given, torch.dtype) and given in _FLOATS.values()):
         return given
     try:
@@ -51,7 +46,6 @@ class Values:
         targets: The same of its targets; None without any.
         numpy: Whether values are NumPy arrays, instead of tensors.
         dtype: The type that floating-point values become; None: their own.
-
     """
 
     inputs: tuple[str, ...]
@@ -60,12 +54,7 @@ class Values:
     dtype: torch.dtype | None
 
     def check(self, layouts: Sequence[Layout]) -> None:
-        """Raise for a type that these arrays, or NumPy, cannot have.
-
-        Raises:
-            Unusable: ``dtype`` is given, and no array has floating-point values; or NumPy has no such type.
-
-        """
+        """Raise ``Unusable`` for a type that these arrays, or NumPy, cannot have."""
         if self.dtype is None:
             return
         if not any(each.dtype.kind == "f" for each in layouts):
@@ -151,12 +140,7 @@ class Stacking:
 
 
 def _copy_to_tensor(array: NDArray[Any], out: torch.Tensor) -> None:
-    """Copy values into a tensor of another floating-point type.
-
-    Raises:
-        Unusable: A value is beyond the range of float16, where it would become infinite.
-
-    """
+    """Copy values into a tensor of another floating-point type; raise where float16 would become infinite."""
     # Torch warns of memory that is read-only, and has no negative strides.
     usable = array.flags.writeable and all(stride >= 0 for stride in array.strides)
     values = torch.from_numpy(array if usable else array.copy())

@@ -41,10 +41,8 @@ class Opened(NamedTuple):
         url: URL of the root of the store, if Penstock can read it too: a folder, or Penstock's own store; else "".
         own: Source of Penstock's own store, with the options of that store; None for other stores.
         given: These options, or the name of a profile; None if the store was created without.
-        forbidden_is_missing: The option of that name of Penstock's own store.
         chosen: Elements that a selection of xarray takes, by name of the array and dimension.
         decodes: Whether a variable of xarray decodes values by CF, by name.
-
     """
 
     arrays: Arrays
@@ -93,12 +91,6 @@ def arrays_of(value: object) -> Opened:
     No request for an array; for a group, zarr's requests to list its members. Coordinates of an xarray dataset are left
     out. Variables that cannot be traced to an array (loaded or computed) have no layout: their lookup raises an error
     that says what to pass instead.
-
-    Raises:
-        Unusable: ``value`` is another object, or an array of xarray that cannot be traced; or variables lie in several
-            stores.
-        PenstockError: An array that was passed directly is invalid.
-
     """
     kind = _classify_object(value)
     if not kind:
@@ -150,11 +142,7 @@ class _View(NamedTuple):
 def manifests_of(value: object) -> dict[str, Manifest]:
     """Return metadata and manifest, by name, of the virtual variables of an xarray object that VirtualiZarr made.
 
-    Empty without virtual variables. ``references_of_manifests`` takes the result.
-
-    Raises:
-        Unusable: There are virtual variables, and a data variable that is not virtual.
-
+    Empty without virtual variables; raises if there are virtual variables and a data variable that is not.
     """
     kind = _classify_object(value)
     if not kind or hasattr(value, "store_path"):
@@ -228,12 +216,9 @@ _FORKABLE = ("zarr.storage._memory",)
 
 @dataclass(frozen=True, slots=True)
 class ForeignObjects(OwnObjects):
-    """Objects of an array that are read through a zarr store.
+    """Objects of an array that are read through a zarr store, whose name errors have.
 
-    Attributes:
-        name: The name of the store, for errors.
-        snapshot: The version of all objects, of a store that has snapshots and is not written to; empty for others.
-
+    ``snapshot`` is the version of all objects, of a store that has snapshots and is not written to; empty for others.
     """
 
     name: str = ""
@@ -268,7 +253,6 @@ class _Layer:
         self._pid = os.getpid()
 
     def __call__(self, _beneath: Fetching) -> Fetching:
-        """Return the ``Fetching`` over the zarr store; the source's own ``Fetching`` is never used."""
         if self._pid != os.getpid() and type(self._store).__module__ not in _FORKABLE:
             raise Unusable(
                 f"the {self._kind} was opened before a fork and cannot be read after it: use num_workers=0, which "
@@ -298,30 +282,25 @@ class _Read:
 
     @property
     def size_bytes(self) -> int:
-        """Number of bytes held."""
         return len(self._data)
 
     def look(self) -> None:
         """Do nothing: the store itself retries."""
 
     def check(self) -> None:
-        """Raise the error of the read, if any."""
         if self.error is not None:
             raise self.error
 
     def take(self) -> bytes:
-        """Return the bytes, or raise the error of the read."""
         self.check()
         return self._data
 
     def fill(self, data: bytes) -> None:
-        """Store the received bytes, and copy them into the buffer, if any."""
         self._data = data
         if self._buffer is not None:
             self._buffer.view()[:] = data
 
     def end(self, error: PenstockError | None) -> None:
-        """Mark the read as complete and notify its owner."""
         self.error = error
         self.complete = True
         self._owner.finished(self)
@@ -337,7 +316,6 @@ class _StoreReads:
         self._under_way = self._threads = 0
 
     def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: Owner) -> list[ReadOperation]:
-        """Return a pending read for each span, in order."""
         return [_Read(span, buffer, owner) for span, buffer in wanted]
 
     def send_reads(self, reads: Iterable[ReadOperation]) -> None:
@@ -360,7 +338,6 @@ class _StoreReads:
     stop_reads = cancel_reads
 
     def concurrency(self) -> int:
-        """Return the number of threads."""
         return _THREADS
 
     def _work(self) -> None:

@@ -42,7 +42,7 @@ _OPENED_AT_ONCE = 16  # stores
 
 
 class _Manner(NamedTuple):
-    """Options for opening arrays: see ``opened``; ``files`` as in ``open_arrays``."""
+    """Options for opening arrays: see ``open_inputs``; ``files`` as in ``open_arrays``."""
 
     store: StoreOptions | str | None
     decode_cf: bool | None
@@ -63,24 +63,7 @@ def opened(
     """Return the arrays that an argument stands for, by name; an array passed directly has the name "".
 
     Several stores are opened in parallel after the first one, by one request each where their metadata is consolidated
-    as in the first.
-
-    Args:
-        given: The URL of an array or group, an open array or group, or a mapping from names to these.
-        what: The name of the argument, for errors.
-        store: Options, or the name of a profile.
-        decode_cf: Whether to decode values by the CF attributes; None: only arrays that have such attributes.
-        forbidden_is_missing: Also treat a refusal (403) as a missing object.
-        along: The dimension along which the stores of a list or of a pattern of URLs follow one another; None: such
-            values are refused.
-
-    Raises:
-        Unusable: ``given`` has another type, is a group without arrays, or is an open object whose options differ from
-            ``store``.
-        NotFound: Neither an array nor a group exists.
-        Damaged: The metadata is invalid.
-        Unsupported: The metadata uses an extension that Penstock does not support.
-
+    as in the first. ``what`` is the name of the argument; without ``along``, lists and patterns of URLs are refused.
     """
     return _open_arrays(given, what, _Manner(store, decode_cf, forbidden_is_missing, along))
 
@@ -343,11 +326,7 @@ _METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata", ".zattrs")
 class Opener:
     """Opener of the stores that references lead to. Picklable.
 
-    Attributes:
-        store: Options for stores of their provider, or the name of a profile.
-        home: Root of the document's store: only this store receives the secrets of ``HTTPOptions``. None: all stores
-            do.
-
+    Only the store with the root ``home``, that of the document, receives the secrets of ``HTTPOptions``; None: all do.
     """
 
     store: StoreOptions | str | None
@@ -366,13 +345,8 @@ class Opener:
 class VirtualArrays(NamedTuple):
     """Arrays whose chunks lie in other objects.
 
-    Attributes:
-        arrays: Layouts by name.
-        source: Store of the document; without a document, the first store that references lead to.
-        references: Location of each chunk.
-        sources: Known stores of these objects, by root.
-        opener: Opener of other stores.
-
+    ``source`` is the store of the document, or without one the first store that references lead to; ``sources`` are
+    the known stores of these objects, by root; ``opener`` opens others.
     """
 
     arrays: Arrays
@@ -392,12 +366,6 @@ def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -
     None if the URL does not name a document (``….json``, with or without ``/`` and a path after it), or the document
     does not exist. Two requests. ``store`` applies to the document and to the targets of its references, each where it
     is an option of that provider. A document in a store sends the secrets of ``HTTPOptions`` to its own host only.
-
-    Raises:
-        Damaged: The document is not a valid document of references.
-        Unsupported: It has references that Penstock does not resolve.
-        NotFound: It does not have such an array.
-
     """
     location = parse(url)
     parts = location.key.split("/")
@@ -424,11 +392,6 @@ def records_at(
 
     Reads nothing: ``layouts`` are those of the ``.zmetadata`` in the folder ``key`` of ``source``. ``store`` is the
     same as in ``document_at``.
-
-    Raises:
-        Damaged: The metadata is not that of references.
-        NotFound: The references do not have such an array.
-
     """
     found = references_of_records(layouts, source, as_folder(key))
     opener = Opener(store, None if parse(source.root).local else source.root)
@@ -464,13 +427,7 @@ def _readable(source: Source, key: str) -> ObjectMeta | None:
 
 
 def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | None) -> VirtualArrays:
-    """Return the virtual arrays of an xarray dataset; reads nothing.
-
-    Raises:
-        Damaged: A manifest is invalid.
-        Unusable: The manifests do not name any object.
-
-    """
+    """Return the virtual arrays of an xarray dataset; reads nothing."""
     found = references_of_manifests(manifests)
     opener = Opener(store)
     stores = _stores(found, opener)
@@ -480,7 +437,6 @@ def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | 
 
 
 def _stores(references: References, opener: Opener) -> dict[str, Source]:
-    """Return the stores that references lead to."""
     return {root: opener(url) for root, url in references.roots().items()}
 
 

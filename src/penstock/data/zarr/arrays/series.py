@@ -36,11 +36,6 @@ def stores_of(given: object, store: StoreOptions | str | None) -> list[Any] | No
 
     Matches of a pattern come in the order of their names, and numbers in names by their value. One listing for each
     folder with wildcards in its names.
-
-    Raises:
-        Unusable: The list is empty, or the pattern has ``**``.
-        NotFound: Nothing matches the pattern.
-
     """
     if isinstance(given, list | tuple):
         if not given:
@@ -103,16 +98,7 @@ def joined_along(
     """Return the arrays of several stores as one each, along a dimension; without requests.
 
     If no array has the dimension, it becomes the first one of all arrays, with an element for each store. Otherwise
-    arrays without it, such as an orography, are those of the first store.
-
-    Args:
-        stores: Arrays by name, of each store.
-        shown: Each store in words, for errors.
-        along: The dimension.
-
-    Raises:
-        Unusable: The stores differ in arrays, dimensions, types, or in lengths or chunks along other dimensions.
-
+    arrays without it, such as an orography, are those of the first store. ``shown`` has each store in words.
     """
     cannot = f"cannot join stores along {along!r}"
     first = stores[0]
@@ -200,7 +186,6 @@ def _check_same(cannot: str, parts: Sequence[StoredArray], along: str) -> None:
 
 
 def _list_common_traits(array: StoredArray, along: str) -> list[tuple[str, object]]:
-    """Return what arrays must have in common."""
     layout: Layout = array.layout
     dims = dims_of(layout)
     found: list[tuple[str, object]] = [("dimensions", dims)]

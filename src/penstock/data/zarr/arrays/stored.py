@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial, reduce
 from math import prod
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -42,12 +42,7 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 
 
 class HomeKey(str):
-    """Key of an object that is not in the first store.
-
-    Attributes:
-        home: Number of the store, from 1.
-
-    """
+    """Key of an object that is not in the first store, but in the one with the number ``home``, from 1."""
 
     __slots__ = ("home",)
     home: int
@@ -56,10 +51,7 @@ class HomeKey(str):
 class Stores:
     """Stores that the arrays of a dataset are read from, by number. Thread-safe and picklable.
 
-    Attributes:
-        sources: The stores, in order of their numbers.
-        grow: Whether stores may be added while arrays are read.
-
+    With ``grow``, stores may be added while arrays are read.
     """
 
     def __init__(self) -> None:
@@ -100,7 +92,6 @@ class _Joined:
         self._sources = sources
 
     def prepare_reads(self, wanted: Iterable[tuple[Span, Buffer | None]], owner: Owner) -> list[ReadOperation]:
-        """Return a pending read for each span, in order."""
         homes: dict[int, list[tuple[int, tuple[Span, Buffer | None]]]] = {}
         for number, each in enumerate(wanted):
             homes.setdefault(_home(each[0]), []).append((number, each))
@@ -111,12 +102,10 @@ class _Joined:
         return [found[number] for number in range(len(found))]
 
     def send_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Send reads in their stores."""
         for home, some in _by_home(reads).items():
             self._sources[home].fetching().send_reads(some)
 
     def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Cancel reads."""
         for home, some in _by_home(reads).items():
             self._sources[home].fetching().cancel_reads(some)
 
@@ -126,7 +115,6 @@ class _Joined:
             self._sources[home].fetching().stop_reads(some)
 
     def concurrency(self) -> int:
-        """Return the number of concurrent requests of the first store."""
         return self._sources[0].fetching().concurrency()
 
     def contains(self, span: Span) -> bool:
@@ -155,53 +143,6 @@ _MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/format
 _INDEX_BYTES = 16  # of a shard's index, per chunk
 
 
-class Located(Protocol):
-    """Actual locations of the objects of an array."""
-
-    @property
-    def sources(self) -> Mapping[str, Source]:
-        """Stores that are read, by root."""
-
-    def absent(self, error: NotFound | Forbidden) -> None:
-        """Record that an object does not exist, which means the fill value.
-
-        Raises:
-            Damaged: The absence means that data is missing.
-            Changed: The array does not exist any more.
-            Forbidden: The store refused to read the object, and this does not mean a missing object.
-
-        """
-
-    def verify(self) -> None:
-        """Check that the array still exists, if objects were absent since the last check; otherwise send no request.
-
-        Raises:
-            Changed: The array does not exist any more.
-
-        """
-
-    def numbered(self, number: Callable[[Source], int]) -> Located:
-        """Return a copy with the number of each store among the stores of a dataset."""
-
-    def find(self, span: Span) -> Span | bytes | None:
-        """Return the location of a span of one of the array's objects, or its bytes; None if the object does not exist.
-
-        Raises:
-            PenstockError: A reference is invalid.
-
-        """
-
-    @property
-    def records(self) -> Records | None:
-        """References that are read on demand, which may lead to further stores; None for other locations."""
-
-    def beside(self, key: str) -> tuple[Layout, Located] | None:
-        """Return another array of the same store or document, and the locations of its objects; None if not found."""
-
-    def url(self, key: str) -> str:
-        """Return the URL of an object, for errors."""
-
-
 class _Absences:
     """Absent objects of an array: count in all, count since the last check, and whether the array is gone."""
 
@@ -224,13 +165,14 @@ class OwnObjects:
     again after the first absent object, the second, the fourth, and so on, and at the end of an epoch: one HEAD each.
 
     Attributes:
-        source: The store.
         home: Number of the store among those of a dataset.
         document: Key of that document; empty if unknown.
         forbidden_is_missing: A refusal (403) means a missing object, too.
         opened: The array, or all arrays of the group, by the documents that were read; None if others described it.
-
     """
+
+    # References that are read on demand: the locations of these objects are known.
+    records: ClassVar[None] = None
 
     source: Source
     home: int = 0
@@ -253,7 +195,10 @@ class OwnObjects:
         return replace(self, home=number(self.source), opened=None)
 
     def absent(self, error: NotFound | Forbidden) -> None:
-        """Record that an object does not exist; verify the array after the 1st, 2nd, 4th … absent object."""
+        """Record that an object does not exist, which means the fill value.
+
+        Raises ``DatasetChanged`` if the array does not exist any more, and a refusal that does not mean absence.
+        """
         if isinstance(error, Forbidden) and not self.forbidden_is_missing:
             raise error
         absences = self._absences
@@ -279,11 +224,6 @@ class OwnObjects:
     def find(self, span: Span) -> Span:
         """Return the span, with the number of the store."""
         return set_home(span, self.home)
-
-    @property
-    def records(self) -> None:
-        """None: the locations of objects are known."""
-        return
 
     def beside(self, key: str) -> tuple[Layout, OwnObjects] | None:
         """Return another array of the store: known from its group, or opened by five requests in parallel.
@@ -320,12 +260,10 @@ class ReferencedObjects:
     """Objects of an array that are parts of other objects, by references; an absent target is an error.
 
     Attributes:
-        references: The part of another object that each object is.
         sources: Stores of the targets, by root.
         most_bytes: Most bytes of one read; a reference to more is damaged.
         open: Function that opens the store of a URL of a reference.
         homes: Numbers of the stores among those of a dataset, by root.
-
     """
 
     references: References
@@ -402,15 +340,12 @@ class ReferencedObjects:
         return document if found is None or isinstance(found, bytes) else found.url
 
 
+# Where the objects of an array are.
+Located: TypeAlias = OwnObjects | ReferencedObjects
+
+
 def check_absent(objects: Located, error: NotFound | Forbidden) -> None:
-    """Accept an absent object (404, or 403 if ``objects`` allow it) as a missing chunk, or raise.
-
-    Raises:
-        Unusable: The bucket does not exist.
-        NotFound: The object is a link whose target does not exist.
-        PenstockError: The same errors as ``Located.absent``.
-
-    """
+    """Accept an absent object (404, or 403 if ``objects`` allow it) as a missing chunk, or raise."""
     if isinstance(error, NotFound) and error.missing == "bucket":
         raise Unusable(error.message, url=error.url) from error
     if isinstance(error, NotFound) and error.missing == "target":
@@ -435,11 +370,8 @@ Missing = Literal["fill", "error"]
 class Normal(NamedTuple):
     """Normalisation of an array: ``(values - mean) / std``, as floats of the array's own precision, or float32.
 
-    Attributes:
-        mean: Mean, float64; its shape is that of the array, with 1 for dimensions that were not kept.
-        std: Standard deviation, in the same shape; 1 where values do not vary.
-        words: Description, for plans.
-
+    Mean and standard deviation (1 where values do not vary) have the shape of the array, with 1 for dimensions that
+    were not kept. ``words`` describe it in plans.
     """
 
     mean: NDArray[np.float64]
@@ -489,9 +421,7 @@ class StoredArray(NamedTuple):
             and the other attributes are those of the first.
         along: Number of the dimension along which they follow one another.
         stacked: Whether this dimension is a new one, with an element for each array.
-        normal: Normalisation of decoded values; None: they are used as they are.
         chosen: Elements that a selection of xarray takes, by dimension.
-
     """
 
     source: Source
@@ -512,10 +442,6 @@ class StoredArray(NamedTuple):
 
         With ``decode_cf`` True, values are decoded by the CF attributes. With None, only if the array has such
         attributes, or has floating-point numbers and was written by xarray.
-
-        Raises:
-            Damaged: The CF attributes cannot be applied.
-
         """
         decodes = not _CF.isdisjoint(layout.attributes) if decode_cf is None else decode_cf
         objects = OwnObjects(source) if objects is None else objects

@@ -55,13 +55,9 @@ os.register_at_fork(before=_index_lock.acquire, after_in_parent=_index_lock.rele
 
 
 class ShardIndex(NamedTuple):
-    """Index of a shard.
+    """Index of a shard: offset and length of each inner chunk, as ``read_index`` returns them, and its version.
 
-    Attributes:
-        entries: Offset and length of each inner chunk: see ``read_index``.
-        etag: Version of the shard; empty if unknown.
-        reading: The reading that had it from the store, or compared its version there.
-
+    ``reading`` is the one that had it from the store, or compared its version there; an empty ``etag`` is unknown.
     """
 
     entries: NDArray[np.uint64]
@@ -149,12 +145,7 @@ class ShardIndexes:
         return index is not None and (index.reading is self._reading or index.entries[inner, 0] != ABSENT)
 
     def get(self, shard: Shard, inner: int) -> ShardIndex | None:
-        """Wait for the index of a shard, to locate the chunk ``inner``, and return it; None if the shard is missing.
-
-        Raises:
-            PenstockError: The index could not be read, or is damaged.
-
-        """
+        """Wait for the index of a shard, to locate the chunk ``inner``, and return it; None if the shard is missing."""
         index, etag = None, ""
         for left in reversed(range(_TRIES)):
             if not self._waits(shard):
@@ -217,11 +208,9 @@ class Chunks:
     """Chunks of several arrays, numbered consecutively: those of the first array row by row, then of the next.
 
     Attributes:
-        arrays: The arrays.
         parts: The stored arrays: those of an array of several stores come one after the other.
         bases: Number of the first chunk of each array, and the number of all chunks.
         indexes: Indexes of shards that were read.
-
     """
 
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
@@ -280,10 +269,6 @@ class Chunks:
         """Return the location of a chunk, or its bytes if references contain them; None if it is known to be missing.
 
         May wait for the index of the shard.
-
-        Raises:
-            PenstockError: The index could not be read; or a reference is invalid.
-
         """
         number, layout, place = self._at(chunk)
         key = layout.object_key(place)
@@ -303,11 +288,6 @@ class Chunks:
         """Return the values of a chunk from a read, or from its bytes; ``read`` is None for a missing chunk.
 
         The values lie in memory of ``pool`` if it is given and the codecs can decode into a given array.
-
-        Raises:
-            NotFound: The chunk is missing, and missing chunks are errors.
-            PenstockError: The chunk could not be read, or does not decode.
-
         """
         number, layout, place = self._at(chunk)
         url = self.parts[number].objects.url(layout.object_key(place))
@@ -411,15 +391,10 @@ def _try_take(take: Callable[[], bytes], *, unpinned: bool) -> tuple[bytes | Non
 
 
 class _Grid(NamedTuple):
-    """Grid of the chunks of an array.
+    """Grid of the chunks of an array, of which ``first`` is the number of its first stored array among those of all.
 
-    Attributes:
-        first: Number of its first stored array among those of all arrays.
-        counts: Number of chunks along each dimension.
-        layouts: Layout of each stored array.
-        along: Dimension along which the stored arrays follow one another, and their chunks along it; None for one.
-        stacked: Whether they lack this dimension.
-
+    ``along`` is the dimension along which stored arrays follow one another, and their chunks along it; None for one.
+    With ``stacked``, they lack this dimension.
     """
 
     first: int
@@ -475,12 +450,7 @@ class _Kept:
 class ZarrContents:
     """Arrays and the samples cut from them. Picklable; each process decodes and keeps arrays separately.
 
-    Attributes:
-        arrays: The arrays to read.
-        names: Names of the arrays.
-        arrangement: Arrangement of the samples.
-        ahead_parts: Read-ahead takes at most 1 / ``ahead_parts`` of the store's own limit.
-
+    Read-ahead takes at most 1 / ``ahead_parts`` of the store's own limit.
     """
 
     def __init__(
@@ -560,12 +530,7 @@ class ZarrContents:
         return self._pool
 
     def verify(self) -> None:
-        """Check that arrays with absent objects still exist; see ``OwnObjects``.
-
-        Raises:
-            DatasetChanged: An array does not exist any more.
-
-        """
+        """Check that arrays with absent objects still exist; see ``OwnObjects``."""
         for part in self.chunks.parts:
             part.objects.verify()
 
@@ -656,11 +621,6 @@ def whole_arrays(chunks: Chunks, numbers: Sequence[int], source: Source, parts: 
     """Return the values of some of the arrays of ``chunks``, by their numbers; all requests are in flight at once.
 
     Read-ahead takes at most 1 / ``parts`` of the store's own limit.
-
-    Raises:
-        Unusable: An array has too many chunks.
-        PenstockError: A chunk of an array could not be read.
-
     """
     arrays = chunks.arrays
     for number in numbers:

@@ -29,16 +29,12 @@ class MemoryPool:
     """Pool of memory blocks for arrays: a block returns when no array, view or tensor refers to it.
 
     Memory that the C library returns to the system is zeroed page by page when it is allocated again. This takes as
-    long as a copy. So this pool keeps a free block for the next array of the same size. Before it allocates a new
-    block, it releases as many bytes of free blocks of other sizes. So memory in use plus free memory never exceeds the
-    peak of memory in use. This holds because each block is a separate allocation: to keep a part of a larger allocation
-    would keep all of it.
+    long as a copy. So this pool keeps a free block for the next array of the same size, ``most_bytes`` in all. Before
+    it allocates a new block, it releases as many bytes of free blocks of other sizes. So memory in use plus free memory
+    never exceeds the peak of memory in use. This holds because each block is a separate allocation: to keep a part of a
+    larger allocation would keep all of it.
 
     Lock-free: safe in any thread, in finalisers (which may run within any other call), and in forked children.
-
-    Attributes:
-        most_bytes: Limit of free memory, in bytes.
-
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -120,7 +116,6 @@ class Limits(NamedTuple):
         samples: Number of samples ahead whose chunks are known.
         parts: Read-ahead takes at most 1 / ``parts`` of the store's own limit.
         batch_bytes: Bytes of the batches that are made, wait, or are in training.
-
     """
 
     chunk_bytes: int
@@ -138,19 +133,10 @@ def limits_of(
     ahead_bytes: int,
     block_samples: int = 0,
 ) -> Limits:
-    """Return the look-ahead limits of a process.
+    """Return the look-ahead limits of a process that mixes ``blocks`` blocks of samples with one another.
 
-    Args:
-        arrangement: Arrangement of the samples.
-        blocks: Number of blocks of samples that are mixed with one another.
-        batch: Samples of a batch.
-        memory_bytes: Total memory of the process.
-        ahead_bytes: Read-ahead that the store's own options allow.
-        block_samples: Most samples of a block, if the order repeats some; 0: those of the arrangement.
-
-    Raises:
-        Unusable: ``memory_bytes`` is too little for the window, or for one sample.
-
+    ``ahead_bytes`` is the read-ahead of the store's own options; ``block_samples`` the most samples of a block, if the
+    order repeats some (0: those of the arrangement).
     """
     compressed = min(ahead_bytes, memory_bytes // _COMPRESSED)
     batches = BATCHES * batch * arrangement.sample_bytes

@@ -135,10 +135,6 @@ def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterato
 
     Arrays that every sample needs whole come first. Chunks known to be missing are left out. The index of each shard is
     read once, on the way.
-
-    Raises:
-        PenstockError: The index of a shard could not be read.
-
     """
     chunks, indexes = (
         contents.chunks,

@@ -35,9 +35,7 @@ class Decoding:
         mask: Stored values that mean NaN, compared in the type ``masked``.
         masked: Type of masked values; None: values are not masked.
         scaled: Type of scaled values; None: values are not scaled.
-        scale: Factor; None: no factor.
-        offset: Summand, applied after the factor; None: no summand.
-
+        offset: Summand, applied after the factor ``scale``.
     """
 
     dtype: np.dtype[Any]
@@ -77,10 +75,6 @@ def cf_of(layout: Layout, url: str = "", *, asked: bool = True) -> Decoding | No
     In Zarr v2, ``fill_value`` is the ``_FillValue``. In v3 it is not, so an absent chunk of packed integers becomes
     ``add_offset`` (xarray writes ``fill_value`` 0 there) and not NaN, as in xarray. Booleans with a ``_FillValue`` stay
     booleans; xarray converts them to objects. Texts and times are not changed.
-
-    Raises:
-        Damaged: The attributes cannot be applied; ``url`` is the URL of the document.
-
     """
     if layout.dtype.kind not in _NUMBERS:
         return None
@@ -98,13 +92,7 @@ def cf_of(layout: Layout, url: str = "", *, asked: bool = True) -> Decoding | No
 
 
 def times_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str = "") -> np.ndarray[Any, Any]:
-    """Return times as xarray decodes them: ``datetime64``.
-
-    Raises:
-        MissingExtra: xarray is not installed.
-        Unusable: NumPy cannot represent the decoded times: a non-standard calendar, or distant years.
-
-    """
+    """Return times as xarray decodes them, ``datetime64``; raise if NumPy cannot represent them."""
     found = dates_of(values, units, calendar, url)
     if found.dtype.kind != "M":
         message = f"times in {units!r} of the calendar {calendar!r} cannot be compared with others"
@@ -113,13 +101,7 @@ def times_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str =
 
 
 def dates_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str = "") -> np.ndarray[Any, Any]:
-    """Return times as xarray decodes them: ``datetime64``, or objects of cftime for what NumPy cannot represent.
-
-    Raises:
-        MissingExtra: xarray is not installed.
-        Unusable: xarray cannot decode the times: units that are not valid, or cftime is not installed.
-
-    """
+    """Return times as xarray decodes them: ``datetime64``, or objects of cftime for what NumPy cannot represent."""
     try:
         from xarray import Variable
         from xarray.conventions import decode_cf_variable
@@ -135,13 +117,7 @@ def dates_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str =
 
 
 def times_in(wanted: str, values: np.ndarray[Any, Any], units: str, calendar: str, url: str) -> np.ndarray[Any, Any]:
-    """Return times of any calendar as numbers in ``wanted`` units, as xarray encodes them.
-
-    Raises:
-        MissingExtra: xarray is not installed.
-        Unusable: xarray cannot decode the times: units that are not valid, or cftime is not installed.
-
-    """
+    """Return times of any calendar as numbers in ``wanted`` units, as xarray encodes them."""
     if units == wanted:
         return values
     dates = dates_of(values, units, calendar, url)

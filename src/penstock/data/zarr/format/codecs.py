@@ -32,10 +32,8 @@ class Decoder:
     shuffle, Fletcher-32 and CRC-32C hold it.
 
     Attributes:
-        layout: Layout of the array.
         foreign: Whether zarr decodes the chunks.
         direct: Whether a chunk is decoded straight into ``out``; otherwise it is copied there.
-
     """
 
     def __init__(self, layout: Layout, decoding: CodecChain | ForeignDecoder) -> None:
@@ -50,17 +48,7 @@ class Decoder:
     ) -> np.ndarray[Any, Any]:
         """Return a chunk of shape ``layout.chunks``: ``out``, or an array that may be a read-only view of ``data``.
 
-        Args:
-            data: The encoded chunk.
-            out: Array for the values: C-contiguous, of the layout's ``dtype`` and ``chunks``. Undefined after an error.
-            url: URL of the chunk, for errors.
-
-        Raises:
-            ChecksumMismatch: A checksum of the chunk does not match.
-            Damaged: The chunk does not decode, or decodes to another size.
-            NoSpace: There is too little memory.
-            Unusable: ``out`` has another type or shape.
-
+        ``out`` is C-contiguous, of the layout's ``dtype`` and ``chunks``; undefined after an error.
         """
         if out is not None and (out.shape != self._shape or out.dtype != self._dtype or not out.flags.c_contiguous):
             raise Unusable(f"a chunk is decoded into a C-contiguous array of {self._dtype} of shape {self._shape}")
@@ -90,14 +78,7 @@ class Decoder:
 
 
 def decoder_of(layout: Layout, url: str = "") -> Decoder:
-    """Return the decoder of an array's chunks (inner chunks of a sharded array); created once per process.
-
-    Raises:
-        Damaged: The codecs are invalid; ``url`` is the URL of the document.
-        Unsupported: Neither numcodecs nor zarr knows a codec.
-        MissingExtra: numcodecs is not installed; or zarr is needed and not installed.
-
-    """
+    """Return the decoder of an array's chunks (inner chunks of a sharded array)."""
     document = layout.document
     if layout.shards is not None:
         document = {**document, "codecs": sharding(layout)["codecs"]}
@@ -112,15 +93,12 @@ _MARGIN_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CodecChain:
-    """Chain of decoding steps from bytes to values.
+    """Chain of decoding steps, each with the room for its result, from bytes to values.
 
     Attributes:
-        steps: Steps in the order of decoding, each with the room for its result.
         dtype: Type of the decoded bytes, in the stored byte order.
-        shape: Shape of the decoded bytes, in ``order``.
-        order: Row-major (``C``) or column-major (``F``).
+        shape: Shape of the decoded bytes, in ``order``: row-major (``C``) or column-major (``F``).
         axes: Transposition from ``shape`` to the shape of the chunk; None: no transposition.
-
     """
 
     steps: tuple[tuple[DecodingStep, Room], ...]
@@ -136,13 +114,7 @@ class CodecChain:
         return plain and bool(self.steps) and self.steps[-1][0].into
 
     def decode(self, data: Encoded, out: np.ndarray[Any, Any] | None) -> np.ndarray[Any, Any]:
-        """Return a chunk: ``out`` if the last step writes there, or an array that may be a view of ``data``.
-
-        Raises:
-            ChecksumMismatch: A checksum does not match.
-            Damaged: A step fails, or returns too much or too little.
-
-        """
+        """Return a chunk: ``out`` if the last step writes there, or an array that may be a view of ``data``."""
         target = out.reshape(-1).view("u1") if out is not None and self.direct else None
         last = len(self.steps) - 1
         for number, (step, room) in enumerate(self.steps):
@@ -159,7 +131,6 @@ class CodecChain:
         return self._values(data)
 
     def _values(self, data: Encoded) -> np.ndarray[Any, Any]:
-        """Return the values of decoded bytes."""
         wanted = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
         if _size(data) != wanted:
             raise Damaged(f"the chunk has {_size(data)} bytes, not {wanted}")
@@ -173,13 +144,7 @@ class CodecChain:
 
 
 def chain_of(layout: Layout, document: Mapping[str, Any], url: str = "") -> CodecChain | None:
-    """Return the chain for an array's document; None if it has a codec that is unknown here.
-
-    Raises:
-        Damaged: The codecs do not follow the specification.
-        MissingExtra: numcodecs is not installed.
-
-    """
+    """Return the chain for an array's document; None if it has a codec that is unknown here."""
     fields = DocumentFields(document, url)
     return _v2(fields, layout) if document["zarr_format"] == 2 else _v3(fields, layout)  # noqa: PLR2004  the version
 
@@ -290,13 +255,7 @@ class ForeignDecoder:
     """
 
     def __init__(self, layout: Layout, document: Mapping[str, Any], url: str = "") -> None:
-        """Open an array in memory with the codecs of ``document``; each chunk is stored there for its decoding.
-
-        Raises:
-            Unsupported: zarr does not know a codec, or the codec is not safe.
-            MissingExtra: zarr is not installed.
-
-        """
+        """Open an array in memory with the codecs of ``document``; each chunk is stored there for its decoding."""
         names = sorted(_names(document))
         if unsafe := _UNSAFE & {name.removeprefix("numcodecs.") for name in names}:
             raise Unsupported(f"cannot decode the codec {min(unsafe)}: it runs code that the data contains", url=url)

@@ -32,12 +32,8 @@ class Runs:
     """Chunks along a dimension, as runs of chunks of one length each. The last chunk of a run may be shorter.
 
     It takes the place of a chunk's length: ``divmod(elements, runs)`` returns the number of the chunk, and the element
-    in it, of an element or of an array of elements; ``n * runs`` are chunks of ``n`` chunks each.
-
-    Attributes:
-        lengths: Number of elements of each run.
-        sizes: Number of elements of a chunk, in each run.
-
+    in it, of an element or of an array of elements; ``n * runs`` are chunks of ``n`` chunks each. ``lengths`` are the
+    elements of each run, ``sizes`` those of a chunk in it.
     """
 
     lengths: tuple[int, ...]
@@ -112,19 +108,16 @@ class Layout:
     Attributes:
         key: Location of its objects in the store: a prefix, empty or ending in ``/``.
         name: Path below the opened group (``tas``); empty for an array that was opened itself.
-        shape: Length along each dimension.
         dtype: Type of decoded values, in native byte order.
         chunks: Shape of a chunk that is decoded at once: the inner chunk of a sharded array.
         shards: Shape of a stored shard, a multiple of ``chunks``; None if each chunk is an object.
         fill: Value of absent chunks, a scalar of ``dtype``; zero, or NaT, if Zarr v2 has ``null``.
         dims: Names of the dimensions: v3's ``dimension_names``, v2's ``_ARRAY_DIMENSIONS``; None for an unnamed one.
-        attributes: The user's attributes, as stored.
         document: The ``.zarray`` or ``zarr.json`` of the layout, from which codecs are made.
         lead: Beginning of a chunk's key below ``key``: ``c`` or nothing.
         separator: Separator between the parts of a chunk's key: ``/`` or ``.``.
         runs: Chunks along dimensions where their lengths differ: of arrays of several stores that are read as one.
             ``chunks`` has the largest.
-
     """
 
     key: str
@@ -208,17 +201,8 @@ def layout_of(
 ) -> Layout:
     """Return the layout of an array from its ``.zarray`` or ``zarr.json``, as parsed JSON.
 
-    Args:
-        document: The document.
-        attributes: Contents of ``.zattrs``, for Zarr v2; in v3 the document contains the attributes.
-        key: Location of the array's objects: a prefix, empty or ending in ``/``.
-        name: Path of the array below the opened array or group.
-        url: URL of the document, for errors.
-
-    Raises:
-        Damaged: The document does not follow the specification, or its values are impossible.
-        Unsupported: The document uses an extension that Penstock does not support; the message names the field.
-
+    ``attributes`` are the contents of ``.zattrs``, for Zarr v2; ``key``, the location of the array's objects, is a
+    prefix, empty or ending in ``/``; ``url`` is that of the document, for errors.
     """
     if not isinstance(document, Mapping):
         raise Damaged("the Zarr metadata is damaged: the document should be a JSON object", url=url)
@@ -350,13 +334,7 @@ _VARIABLE_LENGTH = "values of variable length have no place in a tensor"
 
 
 def v2_dtype(fields: DocumentFields) -> np.dtype[Any]:
-    """Return the data type of ``.zarray``, in its stored byte order.
-
-    Raises:
-        Unsupported: The type is a structure, object (text of variable length), raw bytes or another unknown type.
-        Damaged: The field is not a data type.
-
-    """
+    """Return the data type of ``.zarray``, in its stored byte order."""
     found = fields.values.get("dtype")
     if isinstance(found, list):
         raise fields.unsupported("dtype", "a structure is not one tensor")
@@ -370,13 +348,7 @@ def v2_dtype(fields: DocumentFields) -> np.dtype[Any]:
 
 
 def v3_dtype(fields: DocumentFields) -> np.dtype[Any]:
-    """Return the data type of ``zarr.json``, in native byte order: the codec ``bytes`` defines the stored order.
-
-    Raises:
-        Unsupported: The type is not a NumPy bool, integer, float, complex number, time, or text of fixed length.
-        Damaged: The field is not a valid data type.
-
-    """
+    """Return the data type of ``zarr.json``, in native byte order: the codec ``bytes`` defines the stored order."""
     name, configuration = fields.extension("data_type")
     if name in _V3:
         return np.dtype(name)
@@ -514,13 +486,9 @@ _short.maxlevel = 3
 
 @dataclass(frozen=True, slots=True)
 class DocumentFields:
-    """JSON object of a document, and its location.
+    """JSON object of a document, and where it is, for errors.
 
-    Attributes:
-        values: The object.
-        url: URL of the document, for errors.
-        path: Path of the object within the document (``codecs[0].configuration``), for errors; empty for the document.
-
+    ``path`` is that within the document (``codecs[0].configuration``); empty for the document.
     """
 
     values: Mapping[str, Any]

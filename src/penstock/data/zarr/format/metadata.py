@@ -44,7 +44,6 @@ class Arrays(dict[str, "Layout"]):
         record_size: The field of that name in the metadata of references in Parquet (``references_of_records``); else
             None.
         files: Names of the documents that sufficed; empty if there were many. For ``open_arrays`` of a similar store.
-
     """
 
     def __init__(self, url: str = "") -> None:
@@ -129,18 +128,8 @@ def open_arrays(source: Source, key: str, *, forbidden_is_missing: bool = False,
     each group and up to four requests for each child; those of one level of the hierarchy run in parallel. Two more
     requests for an array with unnamed dimensions: if it is a level of an OME-Zarr image, the group above names them.
 
-    Args:
-        source: The store.
-        key: Key of the array or group in the store.
-        forbidden_is_missing: Also treat a refusal (403) as a missing document.
-        files: ``Arrays.files`` of a similar store: these documents are requested first, and the others only if the
-            first of these does not exist.
-
-    Raises:
-        NotFound: Neither an array nor a group exists.
-        Damaged: A document does not follow the specification. For an array in a group: raised when it is looked up.
-        Unsupported: Penstock does not read an array (raised as above), or the store cannot be listed.
-
+    With ``files`` (``Arrays.files`` of a similar store), these documents are requested first, and the others only if
+    the first of these does not exist. The error of an array in a group is raised when the array is looked up.
     """
     prefix = as_folder(key.rstrip("/"))
     documents = _Documents(source, forbidden_is_missing=forbidden_is_missing)
@@ -366,12 +355,9 @@ _WITHOUT_AXES = ("", "0.1", "0.2")
 
 
 class Image(NamedTuple):
-    """Image at several resolutions.
+    """Image at several resolutions: names of its dimensions, and paths of its levels' arrays below the group.
 
-    Attributes:
-        axes: Names of the dimensions, the same for all levels.
-        paths: Paths of the levels' arrays below the group; the first has the most pixels.
-
+    The first level has the most pixels.
     """
 
     axes: tuple[str, ...]

@@ -32,18 +32,7 @@ def index_span(layout: Layout, key: str) -> Span:
 
 
 def read_index(layout: Layout, data: bytes | bytearray | memoryview, url: str = "") -> NDArray[np.uint64]:
-    """Return offset and length of each inner chunk of a shard, row-major; both are ``ABSENT`` for an absent chunk.
-
-    Args:
-        layout: Layout of a sharded array.
-        data: Bytes of ``index_span``.
-        url: URL of the shard, for errors.
-
-    Raises:
-        ChecksumMismatch: The index has a checksum that does not match.
-        Damaged: The index has another size, or impossible entries.
-
-    """
+    """Return offset and length of each inner chunk of a shard, row-major; both are ``ABSENT`` for an absent chunk."""
     form, chunks = _read_index_form(layout), prod(layout.ratios)
     if len(data) != form.size(chunks):
         message = f"the index of the shard has {len(data)} bytes, not the {form.size(chunks)} of {chunks} chunks"

@@ -70,12 +70,9 @@ class DecodingStep:
     """Decoding step of one codec of an array.
 
     Attributes:
-        name: Name of the codec, for errors.
-        decode: Decoding function: see ``Decode``.
         encoded_size: Function from decoded to encoded bytes; returns None if that is not known beforehand.
         verifies: Whether its errors mean that a checksum does not match.
         into: Whether it writes into ``out``.
-
     """
 
     name: str
@@ -88,10 +85,7 @@ class DecodingStep:
 def step_of(name: str, configuration: Mapping[str, Any]) -> DecodingStep | None:
     """Return a codec of numcodecs by its ``id`` and the other items of its JSON; None if it is unknown here.
 
-    Raises:
-        ValueError: Or any other exception: the configuration is invalid.
-        MissingExtra: numcodecs is not installed.
-
+    Any exception but ``MissingExtra`` means an invalid configuration.
     """
     if name not in BYTES | VALUES:
         return None
@@ -249,13 +243,7 @@ _digest: Callable[[object], int] | None = None
 
 
 def verify_crc32c(data: bytes | bytearray | memoryview, what: str, url: str = "") -> memoryview:
-    """Verify the CRC-32C at the end of a buffer and return the bytes before it. Holds the GIL: 2 GB/s.
-
-    Raises:
-        ChecksumMismatch: The checksum does not match; ``what`` names the data.
-        MissingExtra: ``google-crc32c`` is not installed.
-
-    """
+    """Verify the CRC-32C at the end of a buffer and return the bytes before it. Holds the GIL: 2 GB/s."""
     view = memoryview(data).cast("B")
     body, end = view[:-CRC_BYTES], view[-CRC_BYTES:]
     if len(end) < CRC_BYTES or (_digest or _load_crc32c())(np.frombuffer(body, "u1")) != int.from_bytes(end, "little"):

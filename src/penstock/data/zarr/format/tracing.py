@@ -36,13 +36,9 @@ _ADVICE = (
 
 
 class Traced(NamedTuple):
-    """Zarr array that a variable reads.
+    """Zarr array that a variable reads, and whether it decodes values by CF: not with ``mask_and_scale=False``.
 
-    Attributes:
-        array: The array.
-        chosen: For each dimension of the array: the elements that the variable has; a number for a dropped dimension.
-        decodes: Whether the variable decodes values by CF: not with ``mask_and_scale=False``, for one.
-
+    ``chosen`` has the elements of the variable along each dimension of the array; a number for a dropped dimension.
     """
 
     array: Any

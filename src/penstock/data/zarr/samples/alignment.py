@@ -37,14 +37,7 @@ def shown(value: Any) -> str:  # noqa: ANN401  datetime64, a date of cftime, or 
 
 
 class Coordinate(NamedTuple):
-    """Coordinate of an array along one dimension.
-
-    Attributes:
-        values: A value for each element.
-        unit: Unit of the values, for errors; may be empty.
-        url: URL of the coordinate.
-
-    """
+    """Coordinate of an array along one dimension: values, their unit for errors (may be empty), and URL."""
 
     values: NDArray[Any]
     unit: str
@@ -62,13 +55,7 @@ class Coordinate(NamedTuple):
 
 
 class Times(NamedTuple):
-    """Times along a dimension whose elements are paired by their index.
-
-    Attributes:
-        first: Times of one of the arrays.
-        others: Times of the other arrays, if they differ from the first.
-
-    """
+    """Times along a dimension whose elements are paired by their index; ``others`` differ from the first."""
 
     first: Coordinate
     others: tuple[Coordinate, ...] = ()
@@ -82,7 +69,6 @@ class Alignment(NamedTuple):
         elements: For each array, in order: its elements that have these coordinates, by dimension.
         words: Description of the common coordinates, a line for each dimension.
         times: Times to check elements that are paired by their index, by dimension; not kept.
-
     """
 
     values: Mapping[str, NDArray[Any]]
@@ -98,13 +84,7 @@ class Alignment(NamedTuple):
 
 
 def align(coordinates: Sequence[Mapping[str, Coordinate]]) -> Alignment:
-    """Return the alignment of arrays, from the coordinates of each by dimension.
-
-    Raises:
-        Unusable: Coordinates are not numbers or times, contain NaN, are not strictly sorted, or do not fit into the
-            type in which they are compared; or the arrays have no common coordinate.
-
-    """
+    """Return the alignment of arrays, from the coordinates of each by dimension."""
     values: dict[str, NDArray[Any]] = {}
     elements: list[dict[str, Sequence[int]]] = [{} for _ in coordinates]
     words = []
@@ -210,16 +190,7 @@ def check_times(
 ) -> None:
     """Raise for samples that, by their index alone, would pair different times or reach over a gap.
 
-    Args:
-        name: The dimension.
-        times: Times of the arrays.
-        chosen: Elements of the dimension that samples may use.
-        positions: Positions of samples, counted among the chosen elements.
-        offsets: Elements that samples take, relative to their positions.
-
-    Raises:
-        Unusable: There is such a sample.
-
+    ``positions`` of samples count the ``chosen`` elements; ``offsets`` are the elements that samples take from there.
     """
     for other in times.others:
         wrong = _differs(times.first, other)[chosen]
@@ -244,17 +215,9 @@ def check_times(
 
 
 def check_order(name: str, parts: Sequence[Coordinate], *, gaps: bool) -> None:
-    """Raise for stores whose coordinates do not continue each other.
+    """Raise for stores whose coordinates do not continue each other; with ``gaps``, steps between them may be longer.
 
-    Args:
-        name: The dimension.
-        parts: The coordinate of each store, in order. Values that are not numbers, or have no order within a store, are
-            not checked.
-        gaps: Whether steps between stores may be longer than others.
-
-    Raises:
-        Unusable: Two stores overlap or are in the wrong order, or there is a gap between them.
-
+    Values that are not numbers, or have no order within a store, are not checked.
     """
     some = [each for each in parts if len(each.values)]
     if len(some) < 2 or any(each.values.dtype.kind not in _NUMBERS for each in some):  # noqa: PLR2004  neighbours
@@ -284,12 +247,7 @@ def check_order(name: str, parts: Sequence[Coordinate], *, gaps: bool) -> None:
 
 
 def check_equal(name: str, parts: Sequence[Coordinate]) -> None:
-    """Raise for stores whose coordinates along a dimension differ: they have other grids.
-
-    Raises:
-        Unusable: There are two such stores.
-
-    """
+    """Raise for stores whose coordinates along a dimension differ: they have other grids."""
     for other in parts[1:]:
         if not np.array_equal(parts[0].values, other.values):
             raise Unusable(
@@ -312,12 +270,7 @@ def _distances(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def check_nested(name: str, coarse: Coordinate, fine: Coordinate, factor: int) -> None:
-    """Raise unless ``factor`` elements of a coordinate lie in each element of another, as their mean or from it on.
-
-    Raises:
-        Unusable: The places differ by more than a hundredth of a step.
-
-    """
+    """Raise unless ``factor`` elements of a coordinate lie in each element of another, as their mean or from it on."""
     count = min(len(coarse.values), len(fine.values) // factor)
     wanted, found = coarse.values[:count].astype(np.float64), fine.values[: count * factor].astype(np.float64)
     steps = np.abs(np.diff(fine.values.astype(np.float64)))
@@ -337,10 +290,6 @@ def check_direction(name: str, one: Coordinate, other: Coordinate) -> None:
     """Raise for coordinates with the same places in another order: in reverse, or from another meridian on.
 
     Other places are the user's choice, and these are not.
-
-    Raises:
-        Unusable: One ascends, and the other has the same values in descending order; or both are the same modulo 360.
-
     """
     if np.allclose(one.values, other.values):
         return

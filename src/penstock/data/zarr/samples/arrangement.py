@@ -37,20 +37,13 @@ _MOST_CHUNKS = 1 << 62  # of all arrays: NumPy numbers them
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Shape of a sample, as the user defines it.
+    """Shape of a sample, as the user defines it: see the arguments of ``ZarrDataset``.
 
     Attributes:
         dims: The dimensions that samples are numbered along; () for ``default_dims``.
-        offsets: Elements that a sample takes along the first of ``dims``, relative to its own index.
-        target_offsets: Like ``offsets``, for a target.
         stride: Elements between samples along a dimension; default: 1, and for a patched dimension the patch size.
-        patch: Elements of a patch, by dimension that is cut into patches.
-        halo: Extra elements on either side of a patch, for samples and not for targets.
-        select: Elements to use, by dimension.
-        scale: Elements of the finer arrays for each of the coarsest, by patched dimension.
         valid: For each element along ``dims``, whether it may be part of a sample; None: all may.
         within: For each chosen element of a dimension, whether a sample may reach it.
-
     """
 
     dims: tuple[str, ...] = ()
@@ -107,10 +100,6 @@ def default_dims(layouts: Sequence[Layout]) -> tuple[str, ...]:
 
     So the result does not depend on the order of the arrays, and a static field beside fields of several times is the
     same for all samples.
-
-    Raises:
-        Unusable: The arrays have no dimensions, or those with the most begin with different ones.
-
     """
     most = max((len(layout.shape) for layout in layouts), default=0)
     firsts = {dims_of(layout)[0]: layout for layout in layouts if most and len(layout.shape) == most}
@@ -136,19 +125,10 @@ def arrange(
 ) -> Arrangement:
     """Number the samples of some arrays, of which the last ``targets`` are targets.
 
-    Args:
-        layouts: Layouts of the arrays.
-        targets: Number of arrays, at the end, that are targets.
-        shape: Shape of a sample.
-        aligned: Elements of the arrays that belong together along ``shape.dims``: then ``shape`` counts common
-            coordinates. Or only times, against which elements with the same number are checked. None: elements
-            with the same number belong together.
-        same: For each array, the number of the first one with the same values; default: all differ.
-        window_bytes: Decoded bytes of the chunks of a window of blocks; a block takes at most a part of it.
-
-    Raises:
-        Unusable: The arrays do not fit together, or ``shape`` does not fit them.
-
+    With ``aligned``, ``shape`` counts common coordinates; or it has only times, against which elements with the same
+    number are checked. None: elements with the same number belong together. ``same`` has, for each array, the number
+    of the first one with the same values; default: all differ. ``window_bytes`` are the decoded bytes of the chunks of
+    a window of blocks; a block takes at most a part of it.
     """
     sampled = _dims(layouts, len(layouts) - targets, shape)
     if "" in shape.stride:  # a number, for the first dimension
@@ -322,10 +302,6 @@ def factor_of(layout: Layout, name: str, layouts: Sequence[Layout], scale: Mappi
     """Return how many elements an array has along a dimension for each element of the coarsest array: 1, or its scale.
 
     An array of points, such as 721 latitudes beside 181, may lack some of the last elements.
-
-    Raises:
-        Unusable: The array has neither as many elements as the coarsest nor their multiple.
-
     """
     sizes = [dict(zip(dims_of(each), each.shape, strict=True)).get(name) for each in layouts]
     least = min((size for size in sizes if size is not None), default=0)
@@ -596,14 +572,8 @@ def blocks_of(arrays: Moving, reaches: Sequence[tuple[int, int]], aligned: Seque
     """Return the blocks of samples.
 
     A block is a chunk of the array that has most of a sample's bytes; or of the array with the largest chunks, if a
-    window has room for them; or several chunks in a row, if samples reach into the next ones.
-
-    Args:
-        arrays: The arrays that samples are cut from, without kept arrays.
-        reaches: First and last element along each axis that a sample takes, relative to its position.
-        aligned: For each axis, whether each array has different elements along it.
-        window_bytes: Decoded bytes of the chunks of a window of blocks; a block takes at most a part of it.
-
+    window has room for them; or several chunks in a row, if samples reach into the next ones. ``arrays`` are those
+    that are not kept; ``aligned`` says for each axis whether each array has different elements along it.
     """
     if not arrays:
         return Blocks([_ANY] * len(reaches), [None] * len(reaches), 0, 0)

@@ -27,13 +27,9 @@ _KEPT = 4096  # positions along a dimension whose segments are cached
 
 
 class Segment(NamedTuple):
-    """Part of the indices along a dimension that lies in one chunk.
+    """Part of the indices along a dimension that lies in one chunk: ``inside`` are the elements within it.
 
-    Attributes:
-        chunk: Number of the chunk along the dimension.
-        inside: Elements within the chunk; a number drops the dimension.
-        place: Their place in the result; None where the dimension is dropped.
-
+    A number as ``inside`` drops the dimension, which then has no ``place`` in the result.
     """
 
     chunk: int
@@ -80,7 +76,6 @@ class Cut:
             element and drops the dimension; its scale is 1.
         axis: Axis of the index space that moves the window; None: the window is fixed.
         scale: Chosen elements for each position along the axis: more than 1 for the finer of two resolutions.
-
     """
 
     chunk: int | Runs
@@ -173,14 +168,8 @@ _MOST_MASKED = 1 << 31
 class Axis:
     """Dimension that samples are numbered along.
 
-    Attributes:
-        name: The dimension.
-        positions: Positions of samples, counted among the chosen elements.
-        starts: Index within ``positions`` of the first sample of each block; begins with 0.
-
-    Raises:
-        Unusable: There are too many blocks to be numbered.
-
+    ``positions`` of samples count the chosen elements; ``starts`` has the index within ``positions`` of the first
+    sample of each block, and begins with 0.
     """
 
     name: str
@@ -215,20 +204,11 @@ class Axis:
 class IndexSpace:
     """All samples, numbered block by block, and within a block in row-major order of the axes.
 
-    Attributes:
-        axes: The dimensions that samples are numbered along.
-        samples: Number of samples.
-        sizes: Number of samples in each block, in order; empty blocks are left out.
-
+    ``sizes`` has the number of samples in each block, in order; empty blocks are left out.
     """
 
     def __init__(self, axes: Sequence[Axis], valid: NDArray[np.bool_] | None = None) -> None:
-        """Number the samples of ``axes`` for which ``valid`` (one dimension for each axis) is True; None: all samples.
-
-        Raises:
-            Unusable: There are too many samples to be numbered.
-
-        """
+        """Number the samples of ``axes`` for which ``valid`` (a dimension for each axis) is True; None: all samples."""
         self.axes = tuple(axes)
         self._grid = tuple(len(axis.starts) for axis in axes)
         samples, blocks = prod(len(axis.positions) for axis in axes), prod(self._grid)
@@ -319,13 +299,9 @@ class IndexSpace:
 
 
 class ChunkPart(NamedTuple):
-    """Part of a sample that lies in one chunk.
+    """Part of a sample that lies in one chunk: elements of the chunk, and their place in the sample.
 
-    Attributes:
-        chunk: Number of the chunk: row by row in the array's grid of chunks, from the number of its first chunk.
-        inside: Elements of the chunk.
-        place: Their place in the sample.
-
+    Chunks are numbered row by row in the array's grid of chunks, from the number of its first chunk.
     """
 
     chunk: int
@@ -334,14 +310,7 @@ class ChunkPart(NamedTuple):
 
 
 class Extraction:
-    """Elements of one array that samples take.
-
-    Attributes:
-        cuts: Cut along each dimension of the array.
-        first: Number of the first chunk of the array.
-        shape: Shape of a sample.
-
-    """
+    """Elements of one array that samples take, by a cut along each dimension; ``first`` is its first chunk's number."""
 
     def __init__(self, cuts: Sequence[Cut], grid: Sequence[int], first: int = 0) -> None:
         """Take ``cuts`` of an array with ``grid`` chunks along each dimension, numbered from ``first`` on."""

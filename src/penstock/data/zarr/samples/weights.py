@@ -30,17 +30,9 @@ def sample_weights(
 ) -> NDArray[np.float64]:
     """Return the weight of each sample: the product of those along the dimensions.
 
-    Args:
-        arrangement: The samples.
-        layouts: The arrays that they are cut from.
-        patch: Sizes of patches by dimension, whose weight is the mean of their elements without halo. Along other
-            dimensions, a sample has the weight of its index.
-        weights: Weights of the elements by dimension, of all (of aligned arrays: all common ones) or of those that
-            ``select`` leaves; or of each sample.
-
-    Raises:
-        Unusable: Weights are invalid, of another number of elements, or of a dimension that samples do not lie along.
-
+    Along a dimension of ``patch``, that is the mean of the patch's elements without halo; along others, the weight of
+    its index. ``weights`` are those of the elements by dimension, of all (of aligned arrays: all common ones) or of
+    those that ``select`` leaves; or those of each sample.
     """
     space = arrangement.space
     if not isinstance(weights, Mapping):

@@ -56,13 +56,9 @@ class Sides(NamedTuple):
 
 
 class _ArrayJob(NamedTuple):
-    """Array whose statistics are gathered.
+    """Array whose statistics are gathered, by its number in the dataset, and the dimensions that are kept.
 
-    Attributes:
-        number: Its number in the dataset.
-        used: For each dimension, whether each element is used.
-        kept: Numbers of the dimensions that are kept.
-
+    ``used`` has a mask for each dimension: whether each element is used.
     """
 
     number: int
@@ -73,14 +69,7 @@ class _ArrayJob(NamedTuple):
 def elements_used(arrangement: Arrangement, numbers: Sequence[int], shape: Sequence[int]) -> list[NDArray[np.bool_]]:
     """Return, for each dimension of an array, whether samples use each element; of several arrays: of one of them.
 
-    Args:
-        arrangement: The samples.
-        numbers: Numbers of the arrays, which have one shape.
-        shape: The shape.
-
-    Raises:
-        Unusable: The elements of samples are not all combinations of elements along the dimensions.
-
+    Raises ``Unusable`` if the elements of samples are not all combinations of elements along the dimensions.
     """
     found = [np.zeros(length, np.bool_) for length in shape]
     for number in numbers:
@@ -102,12 +91,7 @@ def elements_used(arrangement: Arrangement, numbers: Sequence[int], shape: Seque
 
 
 def check_normals(contents: ZarrContents) -> None:
-    """Raise for arrays that are normalised by statistics without values for some of their elements.
-
-    Raises:
-        Unusable: There is such an array.
-
-    """
+    """Raise for arrays that are normalised by statistics without values for some of their elements."""
     for number, array in enumerate(contents.arrays):
         if array.normal is not None and not np.isfinite(array.normal.std).all():
             shape = array.layout.shape
@@ -131,20 +115,9 @@ def gather_moments(
     part: tuple[int, int],
     how: tuple[int, bool | None, str | os.PathLike[str] | None],
 ) -> ZarrStatistics:
-    """Return the statistics of the arrays of a dataset.
+    """Return the statistics of the arrays of a dataset; ``part`` is the number of a share of the chunks, and of shares.
 
-    Args:
-        contents: The arrays and samples.
-        sides: Names of the arrays.
-        by: The dimensions that are kept.
-        limits: Limits of memory.
-        part: The share of the chunks: its number, and the number of shares.
-        how: Threads that decode, whether to show progress, and a file of the state, which is continued if it exists.
-
-    Raises:
-        Unusable: An argument is invalid, or the file is of other data.
-        PenstockError: A chunk could not be read.
-
+    ``how``: threads that decode, whether to show progress, and a file of the state, which is continued if it exists.
     """
     threads, shown, save = how
     part = _share(part)

@@ -28,14 +28,8 @@ _SHORT = 1024
 class Moments:
     """Moments of values; NaN counts as missing. Arrays of one shape: an element for each set of values.
 
-    Attributes:
-        count: Number of values.
-        missing: Number of missing values.
-        mean: Mean.
-        squares: Sum of squared distances from the mean.
-        least: Least value; infinity without values.
-        most: Greatest value; minus infinity without values.
-
+    ``squares`` is the sum of squared distances from the mean; without values, ``least`` is infinity, and ``most`` minus
+    infinity.
     """
 
     count: NDArray[np.int64]

@@ -37,10 +37,6 @@ def versions_of(contents: ZarrContents, chunks: NDArray[np.int64]) -> NDArray[np
 
     The objects' folder is listed; they are looked up by a HEAD each where a store does not list, and where the folder
     has few of them or few others. Memory of 40 bytes for each chunk.
-
-    Raises:
-        PenstockError: An object could not be looked up, or a reference is invalid.
-
     """
     foreign = [part.objects for part in contents.chunks.parts if isinstance(part.objects, ForeignObjects)]
     if not all(objects.snapshot for objects in foreign):
