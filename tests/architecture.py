@@ -156,7 +156,7 @@ FACING = {
 }
 
 PURE_FILES = {"plan", "evict", "select", "shuffle", "partition", "key", "layout"}
-PURE_FILES |= {"rate", "share", "table", "shard_index"}
+PURE_FILES |= {"rate", "share", "table"}
 PURE_PLACES = ("data.order", "engine.budget", "engine.listing")
 DOES_IO = {
     *("os", "io", "pathlib", "shutil", "tempfile", "glob", "mmap", "logging"),

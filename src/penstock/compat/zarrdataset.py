@@ -35,7 +35,7 @@ from penstock.values import switch, whole
 
 with require_extras("penstock.compat.zarrdataset needs torch", torch="torch"):
     from penstock.data.loading.loader import DataLoader
-    from penstock.data.zarr.arrays.opening import opened
+    from penstock.data.zarr.arrays.opening import Manner, open_inputs
     from penstock.data.zarr.dataset import ZarrDataset
     from penstock.data.zarr.samples.arrangement import dims_of
 
@@ -241,7 +241,7 @@ def _open_zarr(given: Any) -> Any:
 
 def _first_dim(array: zarr.Array[Any] | zarr.Group, what: str) -> tuple[int, int, str]:
     """Return length, chunk length and name of the first dimension; in a group, of the array with most dimensions."""
-    layouts = [each.layout for each in opened(array, what, None, decode_cf=False).values()]
+    layouts = [each.layout for each in open_inputs(array, what, Manner(None, decode_cf=False)).values()]
     layout = max(layouts, key=lambda each: len(each.shape))
     if not layout.shape:
         raise Unusable(f"{what} has no dimension: samples are numbered along the first one")

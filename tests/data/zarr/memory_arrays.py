@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 from penstock.data.zarr.format.codecs import decoder_of
-from penstock.data.zarr.format.layout import layout_of
-from penstock.data.zarr.format.shard_index import chunk_span, index_span, read_index
+from penstock.data.zarr.format.layout import chunk_span, index_span, layout_of, read_index
 from tests.data.zarr.samples.grid import pieces
 
 DTYPES = [*("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]

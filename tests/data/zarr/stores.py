@@ -3,7 +3,9 @@
 import numpy as np
 import zarr
 
-__all__ = ["numbered", "write"]
+from penstock.data.zarr.arrays.opening import Manner, open_inputs
+
+__all__ = ["arrays_at", "numbered", "write"]
 
 WHOLE = {"chunks": (4, 6, 8)}
 SPATIAL = {"chunks": (3, 4, 5)}
@@ -27,3 +29,8 @@ def write(path, values, dims=None, **layout):
     array = zarr.create_array(store, shape=values.shape, dtype=values.dtype, **layout)
     array[...] = values
     return array
+
+
+def arrays_at(given, **options):
+    """Return the arrays of what a dataset may be given as its samples."""
+    return open_inputs(given, "samples", Manner(None, **options))

@@ -133,12 +133,6 @@ def test_texts_are_all_of_the_type_of_the_array(folder):
     assert {each.dtype for each in dataset.batched(4)} == {texts.dtype}
 
 
-@pytest.mark.parametrize("name", ["from_prefix", "from_objects", "from_manifest", "from_catalog"])
-def test_constructors_of_other_dataset_types_are_refused_with_advice(folder, name):
-    with pytest.raises(Unusable, match=r"made of the URL of an array or group: ps\.ZarrDataset\(url"):
-        getattr(ps.ZarrDataset, name)(f"{folder}/a", shuffle=True)
-
-
 def test_objects_are_refused(folder):
     path = folder / "day" / ".zarray"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"dtype": "|O", "filters": [{"id": "vlen-utf8"}]}))

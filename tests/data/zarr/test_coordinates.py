@@ -76,10 +76,7 @@ def times(draw):
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_samples_are_those_of_an_inner_join_by_xarray(tmp_path, first, second, zarr_format, units, chunks):
     a, b = field("a", hours(*first)), field("b", hours(*second), start=5000)
-    paths = [
-        store(tmp_path, a, zarr_format=zarr_format, chunks=chunks),
-        store(tmp_path, b, chunks=chunks, units=units),
-    ]
+    paths = [store(tmp_path, a, zarr_format=zarr_format, chunks=chunks), store(tmp_path, b, chunks=chunks, units=units)]
     where = [path / name for path, name in zip(paths, "ab", strict=True)]
     try:
         if set(first) & set(second):

@@ -231,12 +231,10 @@ def _parse_select(select: object) -> dict[str, int | slice | Sequence[int]]:
             )
         if _is_number(value):
             found[str(name)] = whole(value, f"select of {name!r}")
-        elif isinstance(value, slice) or (
-            isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-        ):
-            found[str(name)] = (
-                _parse_slice(str(name), value) if isinstance(value, slice) else _parse_selection(str(name), value)
-            )
+        elif isinstance(value, slice):
+            found[str(name)] = _parse_slice(str(name), value)
+        elif isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes):
+            found[str(name)] = _parse_selection(str(name), value)
         else:
             raise Unusable(f"select of {name!r} must be a number of an element, a slice or a list, got {value!r}")
     return found

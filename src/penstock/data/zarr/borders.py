@@ -43,11 +43,6 @@ class Along:
     chosen: Mapping[int, Sequence[int]]
     memory_bytes: int
 
-    @property
-    def length(self) -> int:
-        """Number of elements that samples may use."""
-        return len(self.inside)
-
     def parts(self, owners: NDArray[np.int64], gap: Gap) -> list[NDArray[np.bool_]]:
         """Return a mask of the chosen elements of each part, from the part of each element: see ``apart``."""
         found = np.zeros((int(owners.max()) + 1, len(next(iter(self.chosen.values())))), dtype=np.bool_)

@@ -27,7 +27,7 @@ from penstock.data.zarr.samples.alignment import (
     check_times,
     times_along,
 )
-from penstock.data.zarr.samples.arrangement import dims_of, factor_of
+from penstock.data.zarr.samples.arrangement import dims_of, factor_of, lengths_of
 from penstock.errors import Damaged, Denied, Unsupported, Unusable
 
 if TYPE_CHECKING:
@@ -62,8 +62,8 @@ class _Stored(NamedTuple):
     parts: tuple[Coordinate, ...] = ()
 
     @property
-    def coordinates(self) -> tuple[Coordinate, ...]:
-        return self.parts or (Coordinate(self.values, self.units, self.url),)
+    def coordinate(self) -> Coordinate:
+        return Coordinate(self.values, self.units, self.url)
 
     @property
     def kind(self) -> str:
@@ -143,7 +143,7 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
     several: dict[str, dict[Hashable, tuple[_CoordinatePlace, Layout]]] = {}
     for name in dict.fromkeys(name for layout in layouts for name in dims_of(layout) if name not in shape.dims):
         places = {place.which: (place, layouts[number]) for number, place in _beside(arrays, name).items()}
-        lengths = {dict(zip(dims_of(layout), layout.shape, strict=True))[name] for _, layout in places.values()}
+        lengths = {lengths_of(layout)[name] for _, layout in places.values()}
         # Different lengths without a scale are refused later, with the shapes of the arrays.
         if len(places) > 1 and (len(lengths) == 1 or name in scale):
             several[name] = places
@@ -164,12 +164,11 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
         ]
         known.sort(key=itemgetter(0))
         for factor, fine in known[1:]:
-            coarse = known[0][1]
-            first, other = (Coordinate(each.values, each.units, each.url) for each in (coarse, fine))
+            least, coarse = known[0]
             if name in shape.patch:
-                check_nested(name, first, other, factor // known[0][0])
+                check_nested(name, coarse.coordinate, fine.coordinate, factor // least)
             else:
-                check_direction(name, first, other)
+                check_direction(name, coarse.coordinate, fine.coordinate)
 
 
 class _CoordinatePlace(NamedTuple):
@@ -214,14 +213,13 @@ class _Coordinates:
     """Coordinates of a dataset's arrays, within a limit of memory; each is read once, and found by its identity."""
 
     def __init__(self, memory_bytes: int) -> None:
-        """Read nothing yet."""
         self._left_bytes = memory_bytes
         self.found: dict[Hashable, _Stored] = {}
 
     def read(self, place: _CoordinatePlace) -> _Stored:
         """Return a coordinate; raise if it does not exist or needs too much memory."""
         if place.which not in self.found:
-            self._take([(place, _open_coordinate(place))])
+            self._take([(place, [_coordinate(part, place.name) for part in place.parts])])
         return self.found[place.which]
 
     def look(self, places: Sequence[_CoordinatePlace], wanted: Callable[[str], bool]) -> None:
@@ -244,11 +242,11 @@ class _Coordinates:
         chain = [] if array.stacked else [_CoordinatePlace.of(along, array.stored)]
         self.look([*chain, *(place for some in grids.values() for place in some)], lambda _: True)
         for place in chain:
-            if place.which in self.found:
-                check_order(along, self.found[place.which].coordinates, gaps=gaps)
+            if (stored := self.found.get(place.which)) is not None:
+                check_order(along, stored.parts or (stored.coordinate,), gaps=gaps)
         for name, some in grids.items():
-            stored = [self.found[place.which] for place in some if place.which in self.found]
-            check_equal(name, _comparable(name, stored) if stored else [])
+            each = [self.found[place.which] for place in some if place.which in self.found]
+            check_equal(name, _comparable(name, each) if each else [])
 
     def _take(self, opened: Sequence[tuple[_CoordinatePlace, list[StoredArray]]]) -> None:
         flat = [each for _, some in opened for each in some]
@@ -257,10 +255,6 @@ class _Coordinates:
             found = _concatenate_coordinates(place.name, [*islice(stored, len(some))])
             self.found[place.which] = found
             self._left_bytes -= _TIMES * found.values.nbytes
-
-
-def _open_coordinate(place: _CoordinatePlace) -> list[StoredArray]:
-    return [_coordinate(part, place.name) for part in place.parts]
 
 
 def _open_coordinates(places: Sequence[_CoordinatePlace]) -> list[list[StoredArray]]:
@@ -322,12 +316,12 @@ def _read_coordinates(coordinates: Sequence[StoredArray], most_bytes: int) -> li
     parts = -(-found[0].source.options.read.ahead_bytes // max(1, most_bytes // 4))
     numbers = range(len(found))
     values = whole_arrays(Chunks(found, "fill"), numbers, join_stores(stores), parts)
-    return [_attach_units(each, of) for each, of in zip(found, values, strict=True)]
-
-
-def _attach_units(coordinate: StoredArray, values: NDArray[Any]) -> _Stored:
-    units, calendar = (str(coordinate.layout.attributes.get(each, "")) for each in ("units", "calendar"))
-    return _Stored(values, units, _CALENDARS.get(calendar.lower(), calendar.lower()), coordinate.url)
+    stored = []
+    for coordinate, of in zip(found, values, strict=True):
+        units, calendar = (str(coordinate.layout.attributes.get(each, "")) for each in ("units", "calendar"))
+        calendar = calendar.lower()
+        stored.append(_Stored(of, units, _CALENDARS.get(calendar, calendar), coordinate.url))
+    return stored
 
 
 def _concatenate_coordinates(name: str, parts: Sequence[_Stored]) -> _Stored:
@@ -336,14 +330,14 @@ def _concatenate_coordinates(name: str, parts: Sequence[_Stored]) -> _Stored:
     if not others:
         return first
     alike = all(each[1:3] == first[1:3] for each in others) or {each.kind for each in parts} == {"numbers"}
-    coordinates = [each.coordinates[0] for each in parts] if alike else _comparable(name, parts)
+    coordinates = [each.coordinate for each in parts] if alike else _comparable(name, parts)
     values = np.concatenate([each.values for each in coordinates])
     units, calendar = (first.units, first.calendar) if alike or first.calendar not in _REAL else ("", _STANDARD)
     return _Stored(values, units, calendar, f"{first.url} to {parts[-1].url}", tuple(coordinates))
 
 
 def _check_length(array: StoredArray, name: str, values: int, url: str) -> None:
-    length = array.layout.shape[dims_of(array.layout).index(name)]
+    length = lengths_of(array.layout)[name]
     if values != length:
         raise Unusable(
             f"the coordinate {name!r} has {values} values, but the array {length} elements along it: {url}",
@@ -366,7 +360,7 @@ def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
         words = "; ".join(f"{each.calendar!r} in {each.url}" for each in stored)
         raise Unusable(f"the times {name!r} use several calendars, whose days differ: {words}")
     if not decoded:
-        return [Coordinate(each.values, each.units, each.url) for each in stored]
+        return [each.coordinate for each in stored]
     [calendar, *others] = calendars
     if not others and calendar not in _REAL:
         # NumPy has no such dates: all in the units of the first.

@@ -32,20 +32,19 @@ from penstock.data.zarr.arguments import (
     shape_of,
     with_chosen,
 )
-from penstock.data.zarr.arrays.opening import opened
+from penstock.data.zarr.arrays.opening import Manner, open_inputs
 from penstock.data.zarr.arrays.stored import alike
 from penstock.data.zarr.borders import along_of, divide_elements, sides, subset_of
 from penstock.data.zarr.chunks.contents import ZarrContents
-from penstock.data.zarr.chunks.map import ZarrMap
 from penstock.data.zarr.chunks.pool import MemoryPool, limits_of, with_blocks
-from penstock.data.zarr.chunks.reading import ZarrReading, chunk_spans
+from penstock.data.zarr.chunks.reading import ZarrMap, ZarrReading, chunk_spans
 from penstock.data.zarr.coordinates import check_places, compare_coordinates
 from penstock.data.zarr.measure import plan_of
 from penstock.data.zarr.plan import TrainingSetting
 from penstock.data.zarr.samples.arrangement import arrange, default_dims, dims_of
 from penstock.data.zarr.samples.weights import sample_weights
-from penstock.data.zarr.statistics.gathering import Sides, check_normals, gather_moments
-from penstock.data.zarr.statistics.record import ZarrStatistics
+from penstock.data.zarr.statistics.gathering import check_normals, gather_moments
+from penstock.data.zarr.statistics.record import ZarrStatistics, normalize_arrays
 from penstock.data.zarr.values import Stacking, Values, float_type
 from penstock.errors import Unusable
 from penstock.values import whole
@@ -218,9 +217,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         patches, has_targets = (patch, halo, scale), targets is not None
         shape = shape_of(dims, (offsets, target_offsets), stride, patches, select, targets=has_targets)
         self._seed, numpy, dtype = seed, output == "numpy", float_type(dtype)
-        manner: dict[str, Any] = {"decode_cf": decode_cf, "forbidden_is_missing": forbidden_is_missing, "along": along}
-        inputs = opened(samples, "samples", store, **manner)
-        outputs = {} if targets is None else opened(targets, "targets", store, **manner)
+        manner = Manner(store, decode_cf, forbidden_is_missing, along)
+        inputs = open_inputs(samples, "samples", manner)
+        outputs = {} if targets is None else open_inputs(targets, "targets", manner)
         check_along(along, [*inputs.values(), *outputs.values()])
         check_values({"samples": inputs, "targets": outputs}, numpy=numpy)
         self._values = Values((*inputs,), None if targets is None else (*outputs,), numpy, dtype)
@@ -353,7 +352,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             (3, 1)
 
         """
-        return self._parts(dim, lambda along: divide_elements(along.length, parts, block=block, seed=seed), gap)
+        return self._parts(dim, lambda along: divide_elements(len(along.inside), parts, block=block, seed=seed), gap)
 
     def split_at(self, *borders: Border, dim: str | None = None, gap: Gap = 0) -> tuple[ZarrDataset, ...]:
         """Return parts of this dataset before, between and from some borders on: see ``split``.
@@ -380,7 +379,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             (3, 1)
 
         """
-        return self._parts(dim, lambda along: sides(borders, along.length, along.dates), gap)
+        return self._parts(dim, lambda along: sides(borders, len(along.inside), along.dates), gap)
 
     def weighted(
         self,
@@ -512,8 +511,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         known = {name for array in arrays for name in dims_of(array.layout)}
         if wrong := [name for name in names if name not in known]:
             raise Unusable(f"by names {wrong[0]!r}, and the dimensions are {', '.join(map(repr, sorted(known)))}")
-        sides = Sides(self._values.inputs, self._values.targets or ())
-        return gather_moments(contents, sides, names, self._limits, part, (threads, progress, save))
+        return gather_moments(contents, self._values, names, self._limits, part, (threads, progress, save))
 
     def normalized(self, statistics: ZarrStatistics | str | os.PathLike[str]) -> ZarrDataset:
         """Return this dataset with normalised values: see ``normalize``.
@@ -547,7 +545,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             statistics = ZarrStatistics.load(statistics)
         if not isinstance(statistics, ZarrStatistics):
             raise Unusable(f"normalize must be statistics, or the URL of a file of them, got {statistics!r}")
-        return statistics.normalize(arrays, self._values.inputs, self._values.targets or ())
+        return normalize_arrays(statistics, arrays, self._values)
 
     def plan(
         self,
@@ -579,13 +577,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         setting = TrainingSetting(batch_size, ranks, workers, latency_s, bandwidth, threads)
         sampling = self._plan(batch_size)
         return plan_of(self._contents, sampling, self._limited(sampling.batch), setting)
-
-    @classmethod
-    def from_prefix(cls, *_given: object, **_named: object) -> Never:
-        """Raise ``Unusable``: the constructor takes the URL."""
-        raise Unusable('a ZarrDataset is made of the URL of an array or group: ps.ZarrDataset(url, dims="time")')
-
-    from_objects = from_manifest = from_catalog = from_prefix
 
     def __getitem__(self, index: object) -> Never:
         """Raise ``Unusable``: ``as_map()`` gives samples by number."""
@@ -651,7 +642,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return iterator
 
     def _made(self, index: int, parts: Sequence[Sequence[ChunkPart]], values: Mapping[int, NDArray[Any]]) -> Any:  # noqa: ANN401, ARG002
-        """Return the value to yield for a sample."""
         found = self._contents.assembled(parts, values, own=self._own)
         sample = self._values.sample(found, views=not self._own)
         return sample if self.transform is None else self.transform(sample)

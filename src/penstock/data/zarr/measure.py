@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from penstock.data.order.indices import batch_indices
 from penstock.data.order.sampling import Cursor
 from penstock.data.zarr.chunks.contents import ShardIndexes
-from penstock.data.zarr.format.shard_index import index_span
+from penstock.data.zarr.format.layout import index_span
 from penstock.data.zarr.plan import Figures, make_plan, picture, simulate_reads
 from penstock.data.zarr.samples.arrangement import dims_of
-from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Forbidden, NotFound
 from penstock.values import Place
 
@@ -31,21 +31,14 @@ _SAMPLED = 8  # chunks that are read to measure them
 _SHARD = 64  # chunks per recommended shard
 
 
-class _Sampled(NamedTuple):
-    stored_bytes: float
-    decode_s: float
-
-
 def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, setting: TrainingSetting) -> ZarrPlan:
     """Return the estimated cost of an epoch; reads and decodes eight chunks, and the indexes of their shards."""
     runs = _runs(contents, sampling, limits, setting)
     reads = [chunk for run in runs for chunk in run.chunks]
     touched = sorted(set(reads))
-    measured = _measure_chunks(contents, touched)
-    kept = [
-        chunk for number, keeps in enumerate(contents.arrangement.kept) if keeps for chunk in _all(contents, number)
-    ]
-    again = _measure_chunks(contents, kept)
+    stored_bytes, decode_s = _measure_chunks(contents, touched)
+    kept = contents.kept_chunks
+    kept_stored_bytes, kept_decode_s = _measure_chunks(contents, kept)
     sharded = {shard for shard, _ in contents.chunks.shards([*touched, *kept])}
     source = contents.arrays[0].source
     options, most_bytes = source.options, max(array.layout.most_bytes for array in contents.arrays)
@@ -58,12 +51,12 @@ def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, sett
         batches=sum(1 for _ in sampling.batches(Cursor(), Place(0, setting.ranks))),
         sample_bytes=arrangement.sample_bytes,
         chunk_bytes=float(np.mean([contents.chunks.size_of(chunk) for chunk in reads])) if reads else 0.0,
-        stored_bytes=measured.stored_bytes,
-        decode_s=max(measured.decode_s, again.decode_s),
+        stored_bytes=stored_bytes,
+        decode_s=max(decode_s, kept_decode_s),
         indexes=len(sharded),
         index_bytes=0 if index is None else abs(index.start) or (index.stop or 0),
         kept=len(kept),
-        kept_stored_bytes=again.stored_bytes,
+        kept_stored_bytes=kept_stored_bytes,
         kept_bytes=arrangement.kept_bytes,
         in_flight=in_flight,
         url=contents.arrays[0].url,
@@ -76,16 +69,10 @@ def plan_of(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, sett
 
 
 def _describe_stores(array: StoredArray) -> str:
-    """Return the stores of an array in words."""
     along = array.along
     lengths = [1 if array.stacked else each.layout.shape[along] for each in array.stored]
     each = " to ".join(f"{length:,}" for length in sorted({min(lengths), max(lengths)}))
     return f"{dims_of(array.layout)[along]}: {len(lengths)} store{'s' * (len(lengths) != 1)} of {each}"
-
-
-def _all(contents: ZarrContents, number: int) -> range:
-    first = contents.chunks.bases[number]
-    return range(first, first + prod(contents.arrays[number].layout.grid))
 
 
 def _runs(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, setting: TrainingSetting) -> list[Simulated]:
@@ -109,30 +96,29 @@ def _runs(contents: ZarrContents, sampling: SamplingPlan, limits: Limits, settin
     return found
 
 
-def _measure_chunks(contents: ZarrContents, touched: list[int]) -> _Sampled:
+def _measure_chunks(contents: ZarrContents, touched: list[int]) -> tuple[float, float]:
     """Read and decode a few of the needed chunks, spread evenly; return mean stored size and thread seconds of one."""
     some = touched[:: -(-len(touched) // _SAMPLED) or 1]
-    source = contents.source
-    indexes = ShardIndexes(contents.chunks.parts, source, contents.chunks.indexes, ReadCounts())
-    indexes.ask(contents.chunks.shards(some))
+    source, chunks = contents.source, contents.chunks
     sizes: list[int] = []
     seconds: list[float] = []
-    for chunk in some:
-        span = contents.chunks.span(chunk, indexes)
-        try:
-            data = source.read(span) if isinstance(span, tuple) else span or b""
-        except (NotFound, Forbidden) as error:
-            contents.chunks.absent(chunk, error)
-            data = b""
-        sizes.append(len(data))
-        if data:
-            began = perf_counter()
-            contents.chunks.decode(chunk, data)
-            seconds.append(perf_counter() - began)
-    indexes.close()
+    with closing(ShardIndexes(chunks, source)) as indexes:
+        chunks.expect(some, indexes)
+        for chunk in some:
+            span = chunks.span(chunk, indexes)
+            try:
+                data = source.read(span) if isinstance(span, tuple) else span or b""
+            except (NotFound, Forbidden) as error:
+                chunks.absent(chunk, error)
+                data = b""
+            sizes.append(len(data))
+            if data:
+                began = perf_counter()
+                chunks.decode(chunk, data)
+                seconds.append(perf_counter() - began)
     # The median, because the first chunk also loads the codec.
     decode_s = float(np.median(seconds)) * len(seconds) / len(some) if seconds else 0.0
-    return _Sampled(float(np.mean(sizes)) if sizes else 0.0, decode_s)
+    return float(np.mean(sizes)) if sizes else 0.0, decode_s
 
 
 def _pictures(contents: ZarrContents, runs: list[Simulated]) -> list[Picture]:

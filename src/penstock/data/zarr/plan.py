@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.data.order.schedule import Schedule
 from penstock.data.zarr.chunks.pool import BATCHES
-from penstock.display import panel, table
+from penstock.display import panel, size, table
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -171,7 +171,6 @@ class ZarrPlan:
         return f"{head}<h1>One epoch</h1>{self._shown()}</html>"
 
     def _repr_html_(self) -> str:
-        """Return the same, for a notebook."""
         return panel("Plan of an epoch", self._shown())
 
     def _shown(self) -> str:
@@ -190,11 +189,11 @@ class ZarrPlan:
             *(("normalized", each) for each in self.normalized),
             ("chunks", f"{self.chunks:,}, read {self.reads:,} times: amplification {self.amplification:.3g}"),
             ("requests", f"{self.requests:,}"),
-            ("bytes", f"{_size(self.read_bytes)} read; {self.waste:.3g} decoded for each delivered"),
-            ("memory", f"{_size(self.memory_bytes)} per process"),
+            ("bytes", f"{size(self.read_bytes)} read; {self.waste:.3g} decoded for each delivered"),
+            ("memory", f"{size(self.memory_bytes)} per process"),
             ("first batch", f"{self.first_batch_s:.2g} s"),
             ("rate", f"{self.samples_per_s:,.0f} samples/s, an epoch in {self.epoch_s:,.3g} s; {self.limit} decides"),
-            ("assumed", f"{1000 * setting.latency_s:g} ms latency, {_size(int(setting.bandwidth))}/s per rank"),
+            ("assumed", f"{1000 * setting.latency_s:g} ms latency, {size(int(setting.bandwidth))}/s per rank"),
         ]
 
 
@@ -274,27 +273,15 @@ def _advice(setting: TrainingSetting, figures: Figures, amplification: float, wa
     return found
 
 
-def _size(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if size < 1024:  # noqa: PLR2004  what the units are made of
-            return f"{size:.3g} {unit}"
-        size /= 1024
-    return f"{size:,.3g} TiB"
-
-
 def _finite(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
 
 
 class Simulated(NamedTuple):
-    """Simulated reads of one process, of so many samples.
+    """Simulated reads of one process: ``chunks`` in their order; one that is read twice is listed twice.
 
-    Attributes:
-        chunks: Chunks in the order of their reads; a chunk that is read twice is listed twice.
-        first: Number of these reads before the first batch is complete.
-        touched: Chunks that the samples of the first batch need.
-        held_bytes: Peak of the decoded bytes that are held.
+    ``first`` reads come before the first batch is complete, which needs the chunks ``touched``; ``held_bytes`` is the
+    peak of decoded bytes.
     """
 
     samples: int

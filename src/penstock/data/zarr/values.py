@@ -39,13 +39,9 @@ def float_type(given: object) -> torch.dtype | None:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Form of the values of a dataset.
+    """Form of the values of a dataset: names of the arrays of a sample, and of its targets (None without any).
 
-    Attributes:
-        inputs: Names of the arrays of a sample; one that is empty stands for an array without a name.
-        targets: The same of its targets; None without any.
-        numpy: Whether values are NumPy arrays, instead of tensors.
-        dtype: The type that floating-point values become; None: their own.
+    An empty name stands for an array without a name. Floating-point values become ``dtype``; None: their own.
     """
 
     inputs: tuple[str, ...]
@@ -89,11 +85,9 @@ class Values:
         """Return samples for ``Stacking``, from their columns: one list per array."""
         split = len(self.inputs)
         samples = _named_rows(self.inputs, columns[:split])
-        return (
-            samples
-            if self.targets is None
-            else [*zip(samples, _named_rows(self.targets, columns[split:]), strict=True)]
-        )
+        if self.targets is None:
+            return samples
+        return [*zip(samples, _named_rows(self.targets, columns[split:]), strict=True)]
 
 
 def _key_by_name(names: Sequence[str], arrays: Sequence[Any]) -> Any:  # noqa: ANN401  one array, or a dict of them
@@ -105,7 +99,7 @@ def _named_rows(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]
 
 
 class Stacking:
-    """Collate function that stacks samples: an array, a dict of arrays, or a tuple of these; returns tensors or arrays.
+    """Collate function that stacks samples: an array, a dict of arrays, or a tuple of these.
 
     Values are converted on their way into the memory of the batch, which is reused once nothing refers to the batch or
     to a view of it.

@@ -10,11 +10,10 @@ import zarr
 from zarr.storage import MemoryStore
 
 import penstock as ps
-from penstock.data.zarr.arrays.opening import opened
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unsupported, Unusable
 from penstock.interop.zarr import Store
 from penstock.testing.faults import FaultServer
-from tests.data.zarr.stores import numbered, write
+from tests.data.zarr.stores import arrays_at, numbered, write
 
 
 @pytest.fixture
@@ -30,18 +29,18 @@ def group(tmp_path):
 
 
 def test_a_group_is_its_arrays_without_coordinates(group):
-    assert {*opened(group, "samples", None, decode_cf=None)} == {"t2m", "u10"}
+    assert {*arrays_at(group)} == {"t2m", "u10"}
 
 
 def test_coordinates_that_the_group_names_are_left_out_of_samples(group):
     root = zarr.open_group(group, mode="r+")
     root.attrs["coordinates"] = "step u10"
-    assert {*opened(group, "samples", None, decode_cf=None)} == {"t2m"}
-    assert {*opened(root, "samples", None, decode_cf=None)} == {"t2m"}
+    assert {*arrays_at(group)} == {"t2m"}
+    assert {*arrays_at(root)} == {"t2m"}
     with pytest.warns(UserWarning, match="Consolidated"):
         zarr.consolidate_metadata(group)
-    assert {*opened(group, "samples", None, decode_cf=None)} == {"t2m"}
-    assert [*opened(f"{group}/u10", "samples", None, decode_cf=None)] == [""]
+    assert {*arrays_at(group)} == {"t2m"}
+    assert [*arrays_at(f"{group}/u10")] == [""]
 
 
 @pytest.mark.parametrize("kind", ["csr_matrix", "csc_matrix"])
@@ -52,8 +51,8 @@ def test_sparse_matrix_of_anndata_is_refused_although_its_arrays_have_one_length
         matrix.create_array(name, data=np.arange(5))
     for given in (f"{tmp_path}/cells.zarr/X", {"X": f"{tmp_path}/cells.zarr/X"}, f"{tmp_path}/cells.zarr", matrix):
         with pytest.raises(Unsupported, match=rf"sparse matrix of AnnData \({kind}\).*store it dense"):
-            opened(given, "samples", None, decode_cf=None)
-    assert [*opened(f"{tmp_path}/cells.zarr/X/data", "samples", None, decode_cf=None)] == [""]
+            arrays_at(given)
+    assert [*arrays_at(f"{tmp_path}/cells.zarr/X/data")] == [""]
 
 
 def test_stores_and_sessions_are_refused_with_the_call_that_opens_them():
@@ -62,16 +61,16 @@ def test_stores_and_sessions_are_refused_with_the_call_that_opens_them():
 
     for given, kind in ((MemoryStore(), "MemoryStore"), (Session(), "Session")):
         with pytest.raises(Unusable, match=rf"open this {kind} by zarr\.open_group\(…, mode=\"r\"\)"):
-            opened(given, "samples", None, decode_cf=None)
+            arrays_at(given)
 
 
 def test_a_mapping_names_arrays(group):
-    found = opened({"x": f"{group}/t2m", "time": f"{group}/time"}, "samples", None, decode_cf=None)
+    found = arrays_at({"x": f"{group}/t2m", "time": f"{group}/time"})
     assert {name: array.layout.shape for name, array in found.items()} == {"x": (4, 3), "time": (4,)}
 
 
 def test_an_array_has_no_name(group):
-    assert [*opened(f"{group}/t2m", "samples", None, decode_cf=None)] == [""]
+    assert [*arrays_at(f"{group}/t2m")] == [""]
 
 
 @pytest.mark.parametrize(
@@ -86,25 +85,25 @@ def test_an_array_has_no_name(group):
 )
 def test_invalid_or_missing_array_locations_are_refused(given, error, words):
     with pytest.raises(error, match=words):
-        opened(given, "samples", None, decode_cf=None)
+        arrays_at(given)
 
 
 def test_group_in_place_of_one_array_is_refused(group):
     with pytest.raises(Unusable, match=r"samples\['x'\] is a group, but a name stands for one array: .*t2m"):
-        opened({"x": group}, "samples", None, decode_cf=None)
+        arrays_at({"x": group})
 
 
 def test_a_group_without_arrays_is_refused(tmp_path):
     zarr.create_group(str(tmp_path / "e.zarr"))
     with pytest.raises(NotFound, match="group without arrays"):
-        opened(str(tmp_path / "e.zarr"), "samples", None, decode_cf=None)
+        arrays_at(str(tmp_path / "e.zarr"))
 
 
 def test_a_group_of_coordinates_is_refused(tmp_path):
     write(tmp_path / "c.zarr" / "time", numbered((3,)), ("time",), chunks=(3,))
     (tmp_path / "c.zarr" / "zarr.json").write_text(json.dumps({"zarr_format": 3, "node_type": "group"}))
     with pytest.raises(Unusable, match="coordinates only"):
-        opened(str(tmp_path / "c.zarr"), "samples", None, decode_cf=None)
+        arrays_at(str(tmp_path / "c.zarr"))
 
 
 def test_array_of_texts_is_refused_with_advice_to_name_arrays(tmp_path):
@@ -115,24 +114,24 @@ def test_array_of_texts_is_refused_with_advice_to_name_arrays(tmp_path):
     text = json.loads(path.read_text()) | {"data_type": "string", "fill_value": ""}
     (tmp_path / "s.zarr" / "station" / "zarr.json").write_text(json.dumps(text))
     with pytest.raises(PenstockError, match="variable length") as failure:
-        opened(str(tmp_path / "s.zarr"), "samples", None, decode_cf=None)
+        arrays_at(str(tmp_path / "s.zarr"))
     assert "name the arrays" in "".join(failure.value.__notes__)
 
 
 def test_open_objects_of_zarr_and_xarray_are_read_by_the_url_of_their_store(group):
-    wanted = {name: array.layout for name, array in opened(group, "samples", None, decode_cf=None).items()}
+    wanted = {name: array.layout for name, array in arrays_at(group).items()}
     for given in (zarr.open_group(group), xr.open_zarr(group, chunks=None, decode_times=False, consolidated=False)):
-        found = opened(given, "samples", None, decode_cf=None)
+        found = arrays_at(given)
         assert {name: (each.layout.key, each.layout.shape) for name, each in found.items()} == {
             name: (each.key, each.shape) for name, each in wanted.items()
         }
-    single = opened(zarr.open_array(f"{group}/t2m"), "samples", None, decode_cf=None)
+    single = arrays_at(zarr.open_array(f"{group}/t2m"))
     assert [(name, each.layout.key) for name, each in single.items()] == [("", wanted["t2m"].key)]
 
 
 def test_an_object_in_a_store_without_a_url_is_read_through_that_store():
     array = zarr.create_array(zarr.storage.MemoryStore(), shape=(4,), chunks=(2,), dtype="f4")
-    found = opened(array, "samples", None, decode_cf=None)[""]
+    found = arrays_at(array)[""]
     assert found.url == "MemoryStore:"
     assert not found.source.root.startswith("s3")
 
@@ -144,11 +143,11 @@ def test_an_image_of_ome_zarr_is_its_level_of_the_most_pixels(tmp_path, form):
     root.attrs["multiscales"] = [{"axes": ["c", "y"], "datasets": [{"path": "full"}, {"path": "half"}]}]
     for name, size in (("full", 8), ("half", 4), ("thumbnail", 3)):
         root.create_array(name, shape=(2, size), chunks=(1, 4), dtype="u1")[:] = 1
-    found = opened(url if form == "URL" else root, "samples", None, decode_cf=None)
+    found = arrays_at(url if form == "URL" else root)
     assert [(name, array.layout.shape, array.layout.dims) for name, array in found.items()] == [
         ("", (2, 8), ("c", "y"))
     ]
-    coarse = opened(f"{url}/half", "samples", None, decode_cf=None)
+    coarse = arrays_at(f"{url}/half")
     assert coarse[""].layout.dims == ("c", "y")
 
 
@@ -167,10 +166,10 @@ def images(request, tmp_path):
 @pytest.mark.parametrize("path", ["", "cells", "cells/1"])
 def test_image_opened_by_zarr_has_the_same_arrays_as_its_url(images, path):
     url = f"{images}/{path}".rstrip("/")
-    by_url = opened(url, "samples", None, decode_cf=None)
+    by_url = arrays_at(url)
     assert {array.layout.dims for array in by_url.values()} == {("c", "y")}
     for given in (zarr.open(url, mode="r"), zarr.open(Store(url, read_only=True), mode="r")):
-        found = opened(given, "samples", None, decode_cf=None)
+        found = arrays_at(given)
         assert {name: array.layout.dims for name, array in found.items()} == dict.fromkeys(by_url, ("c", "y"))
 
 
@@ -183,8 +182,8 @@ def test_references_to_an_image_have_the_same_arrays_as_its_url(images, path, tm
     }
     document = tmp_path / "refs.json"
     document.write_text(json.dumps({"version": 1, "refs": refs}))
-    by_url = opened(f"{images}{path}", "samples", None, decode_cf=None)
-    found = opened(f"{document}{path}", "samples", None, decode_cf=None)
+    by_url = arrays_at(f"{images}{path}")
+    found = arrays_at(f"{document}{path}")
     assert {name: (each.layout.shape, each.layout.dims) for name, each in found.items()} == {
         name: (each.layout.shape, ("c", "y")) for name, each in by_url.items()
     }
@@ -193,7 +192,7 @@ def test_references_to_an_image_have_the_same_arrays_as_its_url(images, path, tm
 def test_unreadable_parent_metadata_does_not_prevent_opening_an_array(tmp_path):
     write(tmp_path / "0", numbered((4, 3)), chunks=(2, 3))
     (tmp_path / ".zattrs").symlink_to(".zattrs")
-    assert opened(f"{tmp_path}/0", "samples", None, decode_cf=None)[""].layout.shape == (4, 3)
+    assert arrays_at(f"{tmp_path}/0")[""].layout.shape == (4, 3)
 
 
 def _fields(folder):
@@ -222,20 +221,20 @@ def test_loaded_variable_of_open_dataset_is_refused_and_not_left_out(tmp_path, a
     act(dataset)
     with pytest.raises(Unusable, match=r"before \.values, \.load\(\), an assignment"):
         ps.ZarrDataset(dataset, dims="time")
-    assert {*opened(dataset.drop_vars("t2m"), "samples", None, decode_cf=None)} == {"u10"}
+    assert {*arrays_at(dataset.drop_vars("t2m"))} == {"u10"}
 
 
 def test_loaded_coordinates_of_open_dataset_are_excluded_from_samples(tmp_path):
     dataset = _fields(tmp_path / "d.zarr")
     assert dataset.time.values.tolist() == [0, 1, 2, 3]
     assert dataset.height.values == 2
-    assert {*opened(dataset, "samples", None, decode_cf=None)} == {"t2m", "u10"}
+    assert {*arrays_at(dataset)} == {"t2m", "u10"}
 
 
 def test_renamed_dimensions_of_open_dataset_are_those_of_its_samples(tmp_path):
     dataset = _fields(tmp_path / "d.zarr").drop_vars(["time", "lat"])
     dataset = dataset.rename_dims(time="x").rename_dims(lat="time").rename_dims(x="lat")
-    found = opened(dataset, "samples", None, decode_cf=None)
+    found = arrays_at(dataset)
     assert {array.layout.dims for array in found.values()} == {("lat", "time")}
 
 
@@ -244,7 +243,7 @@ def test_unreadable_array_of_open_group_is_refused_as_by_url(group):
     root.create_array("station", shape=(4,), dtype="string", chunks=(4,))
     for given in (group, zarr.open_group(group, mode="r")):
         with pytest.raises(Unsupported, match="variable length") as failure:
-            opened(given, "samples", None, decode_cf=None)
+            arrays_at(given)
         assert "name the arrays" in "".join(failure.value.__notes__)
 
 

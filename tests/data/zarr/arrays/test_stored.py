@@ -6,14 +6,13 @@ import pytest
 import zarr
 
 import penstock as ps
-from penstock.data.zarr.arrays.opening import opened
 from penstock.errors import StateMismatch
-from tests.data.zarr.stores import numbered, write
+from tests.data.zarr.stores import arrays_at, numbered, write
 
 
 def test_opened_array_exposes_its_url_and_shape(tmp_path):
     write(tmp_path / "a.zarr", numbered((3, 2)), chunks=(2, 2))
-    array = opened(str(tmp_path / "a.zarr"), "samples", None, decode_cf=None)[""]
+    array = arrays_at(str(tmp_path / "a.zarr"))[""]
     assert array.url == f"file://{tmp_path}/a.zarr/"
     assert array.decoded.shape == (3, 2)
 

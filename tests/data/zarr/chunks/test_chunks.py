@@ -5,11 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from penstock.data.zarr.arrays.opening import opened
-from penstock.data.zarr.chunks.contents import Chunks, IndexCache, ShardIndexes
-from penstock.engine.contracts.fetching import ReadCounts
+from penstock.data.zarr.chunks.contents import Chunks, ShardIndexes
 from penstock.errors import Damaged, NotFound
-from tests.data.zarr.stores import LAYOUTS, numbered, write
+from tests.data.zarr.stores import LAYOUTS, arrays_at, numbered, write
 
 VALUES = numbered((21, 6, 8))
 
@@ -18,11 +16,11 @@ VALUES = numbered((21, 6, 8))
 def arrays(tmp_path):
     for name, layout in LAYOUTS.items():
         write(tmp_path / name, VALUES, **layout)
-    return [opened(str(tmp_path / name), "samples", None, decode_cf=None)[""] for name in LAYOUTS]
+    return [arrays_at(str(tmp_path / name))[""] for name in LAYOUTS]
 
 
 def read(arrays, chunks, number):
-    indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
+    indexes = ShardIndexes(chunks, arrays[0].source)
     span = chunks.span(number, indexes)
     if span is None:
         return chunks.decode(number, None)
@@ -45,7 +43,7 @@ def test_each_number_is_a_chunk_of_its_array(arrays):
 def test_a_missing_chunk_is_its_fill_value_or_an_error(tmp_path):
     write(tmp_path / "a", np.full((4, 2), 7, "f4"), chunks=(2, 2), fill_value=7.5)
     (tmp_path / "a" / "c" / "1" / "0").unlink()
-    arrays = [opened(str(tmp_path / "a"), "samples", None, decode_cf=None)[""]]
+    arrays = [arrays_at(str(tmp_path / "a"))[""]]
     assert read(arrays, Chunks(arrays, "fill"), 1).tolist() == [[7.5, 7.5], [7.5, 7.5]]
     with pytest.raises(NotFound, match='never written; missing="fill"') as failure:
         read(arrays, Chunks(arrays, "error"), 1)
@@ -56,7 +54,7 @@ def test_a_damaged_chunk_is_an_error_with_its_url(tmp_path):
     write(tmp_path / "a", VALUES, chunks=(21, 6, 8))
     path = tmp_path / "a" / "c" / "0" / "0" / "0"
     path.write_bytes(path.read_bytes()[:-20])
-    arrays = [opened(str(tmp_path / "a"), "samples", None, decode_cf=None)[""]]
+    arrays = [arrays_at(str(tmp_path / "a"))[""]]
     with pytest.raises(Damaged) as failure:
         read(arrays, Chunks(arrays, "fill"), 0)
     assert failure.value.url.endswith("/a/c/0/0/0")

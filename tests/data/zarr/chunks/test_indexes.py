@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.data.zarr.arrays.opening import opened
-from penstock.data.zarr.chunks.contents import IndexCache, ShardIndex, ShardIndexes
+from penstock.data.zarr.chunks.contents import Chunks, IndexCache, ShardIndex, ShardIndexes
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Cancelled, ChecksumMismatch
 from penstock.interop.zarr import Store
-from tests.data.zarr.stores import SHARDED, numbered, write
+from tests.data.zarr.stores import SHARDED, arrays_at, numbered, write
 
 
 @pytest.fixture
 def arrays(tmp_path):
     write(tmp_path / "a", numbered((21, 6, 8)), **SHARDED)
-    return [opened(str(tmp_path / "a"), "samples", None, decode_cf=None)[""]]
+    return [arrays_at(str(tmp_path / "a"))[""]]
 
 
 def key(arrays, number):
@@ -25,19 +24,19 @@ def key(arrays, number):
 
 
 def test_an_index_is_read_once(arrays):
-    cache, counts = IndexCache(), ReadCounts()
-    indexes = ShardIndexes(arrays, arrays[0].source, cache, counts)
+    chunks, counts = Chunks(arrays, "fill"), ReadCounts()
+    indexes = ShardIndexes(chunks, arrays[0].source, counts)
     indexes.ask([(key(arrays, 0), 0), (key(arrays, 1), 0), (key(arrays, 0), 1)])
     first = indexes.get(key(arrays, 0), 0)
     assert first.entries.shape == (8, 2)
     assert indexes.get(key(arrays, 0), 0) is first
     assert indexes.get(key(arrays, 1), 0) is not None
-    assert ShardIndexes(arrays, arrays[0].source, cache, counts).get(key(arrays, 0), 0) is first
+    assert ShardIndexes(chunks, arrays[0].source, counts).get(key(arrays, 0), 0) is first
     assert counts.requests == 2
 
 
 def test_a_missing_shard_has_no_index(arrays):
-    indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
+    indexes = ShardIndexes(Chunks(arrays, "fill"), arrays[0].source)
     assert indexes.get(key(arrays, 9), 0) is None
 
 
@@ -46,7 +45,7 @@ def test_a_damaged_index_is_an_error(arrays, tmp_path):
     data = bytearray(path.read_bytes())
     data[-10] ^= 1
     path.write_bytes(data)
-    indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
+    indexes = ShardIndexes(Chunks(arrays, "fill"), arrays[0].source)
     with pytest.raises(ChecksumMismatch, match="index"):
         indexes.get(key(arrays, 0), 0)
 
@@ -76,7 +75,7 @@ def test_chunks_of_a_shard_written_anew_are_read_where_they_lie_now(tmp_path, mo
 
 
 def test_a_closed_reading_asks_for_nothing(arrays):
-    indexes = ShardIndexes(arrays, arrays[0].source, IndexCache(), ReadCounts())
+    indexes = ShardIndexes(Chunks(arrays, "fill"), arrays[0].source)
     indexes.close()
     with pytest.raises(Cancelled):
         indexes.get(key(arrays, 0), 0)

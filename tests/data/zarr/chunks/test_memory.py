@@ -19,8 +19,7 @@ def test_chunk_memory_is_the_remainder_after_batches_and_read_ahead():
 
 
 @pytest.mark.parametrize(
-    ("blocks", "batch", "words"),
-    [(4, 4000, "4 batches of 4000"), (1000, 1, "1000 blocks of chunks that are mixed")],
+    ("blocks", "batch", "words"), [(4, 4000, "4 batches of 4000"), (1000, 1, "1000 blocks of chunks that are mixed")]
 )
 def test_too_little_is_refused(blocks, batch, words):
     with pytest.raises(Unusable, match=f"memory_bytes=67108864 leaves .*{words}.*(?s:.*)Raise memory_bytes"):

@@ -33,7 +33,7 @@ def test_too_few_bytes_for_a_checksum(size):
 
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
-    monkeypatch.setattr(steps, "_digest", None)
+    steps._load_crc32c.cache_clear()
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
     with pytest.raises(MissingExtra, match=r"penstock\[zarr\]"):
         steps.verify_crc32c(b"".join(RFC), "it")

@@ -68,7 +68,7 @@ def test_runs_number_their_chunks_one_by_one_and_as_arrays():
     chunks, inside = divmod(np.arange(9), runs)
     assert [*zip(chunks.tolist(), inside.tolist(), strict=True)] == numbered
     assert (np.arange(9) // runs).tolist() == [chunk for chunk, _ in numbered]
-    assert [bounds(runs, chunk, 9) for chunk in range(runs.count)] == [(0, 2), (2, 4), (4, 5), (5, 8), (8, 9)]
+    assert [bounds(runs, chunk, 9) for chunk in range(runs.firsts[-1])] == [(0, 2), (2, 4), (4, 5), (5, 8), (8, 9)]
     assert [runs.place(chunk) for chunk in range(5)] == [(0, 0), (0, 1), (0, 2), (2, 0), (3, 0)]
     assert [element // (2 * runs) for element in range(9)] == [0, 0, 0, 0, 1, 2, 2, 2, 3]
     assert largest(runs) == 7

@@ -252,8 +252,8 @@ def test_an_image_of_ome_zarr_names_the_dimensions_of_its_levels(version, consol
     named = {name for name in arrays if arrays[name].dims == AXES}
     assert named == {"cells/0", "cells/1", "cells/labels/nuclei/0", "cells/labels/nuclei/1"}
     assert arrays["cells/other/0"].dims == (None, None, None)
-    assert arrays.whole == "", "the group of an image is no image"
-    assert pickle.loads(pickle.dumps(open_arrays(source, f"{key}/cells"))).whole == "0"
+    assert arrays.images.get("") is None, "the group of an image is no image"
+    assert pickle.loads(pickle.dumps(open_arrays(source, f"{key}/cells"))).images[""] == "0"
     assert open_arrays(source, f"{key}/cells")["1"].dims == AXES
 
 
@@ -286,7 +286,7 @@ def test_an_image_in_a_store_that_cannot_be_listed_has_its_levels(version, monke
 
     monkeypatch.setattr(type(source), "pages", refuse)
     arrays = open_arrays(source, f"{key}/cells")
-    assert (sorted(arrays), arrays.whole, arrays["0"].dims) == (["0", "1"], "0", AXES)
+    assert (sorted(arrays), arrays.images.get(""), arrays["0"].dims) == (["0", "1"], "0", AXES)
     with pytest.raises(Unsupported, match="cannot be listed"):
         open_arrays(source, key)
 
@@ -298,14 +298,14 @@ def test_pyramid_with_group_levels_does_not_count_as_an_image():
         {".zgroup": group, ".zattrs": levels, "0/.zgroup": group, "0/tas/.zarray": V2, "1/.zgroup": group}
     )
     arrays = open_arrays(source, key)
-    assert (sorted(arrays), arrays.whole) == (["0/tas"], "")
+    assert (sorted(arrays), arrays.images.get("")) == (["0/tas"], None)
 
 
 def test_image_keeps_an_unreadable_level_as_its_main_array():
     described = {"multiscales": [{"axes": ["y", "x"], "datasets": [{"path": "0"}, {"path": "1"}]}]}
     damaged = {**V2, "shape": "large"}
     source, key = bucket({".zgroup": {"zarr_format": 2}, ".zattrs": described, "0/.zarray": damaged, "1/.zarray": V2})
-    assert open_arrays(source, key).whole == "0"
+    assert open_arrays(source, key).images[""] == "0"
 
 
 @pytest.mark.parametrize("name", [".zattrs", "zarr.json"])

@@ -51,12 +51,12 @@ def test_references_are_those_of_the_json(source, size, categories):
     put_references(source, "refs.parq", ENTRIES, size, categories=categories)
     found = pickle.loads(pickle.dumps(references(source)))
     tas = found.arrays["tas"]
-    assert found.find(tas, (0, 0)) == ChunkLocation("s3://other/a.nc", 10, 30)
-    assert found.find(tas, (0, 1)) == ChunkLocation("s3://other/b.nc")
-    assert found.find(tas, (2, 0)) == b"\0\1\2"
-    assert found.find(tas, (3, 1)) == ChunkLocation("s3://other/a.nc", 30, 70)
-    assert found.find(tas, (1, 0)) is None
-    assert found.find(found.arrays["deep/er"], ()) == b"text"
+    assert found.at(tas.object_key((0, 0))) == ChunkLocation("s3://other/a.nc", 10, 30)
+    assert found.at(tas.object_key((0, 1))) == ChunkLocation("s3://other/b.nc")
+    assert found.at(tas.object_key((2, 0))) == b"\0\1\2"
+    assert found.at(tas.object_key((3, 1))) == ChunkLocation("s3://other/a.nc", 30, 70)
+    assert found.at(tas.object_key((1, 0))) is None
+    assert found.at(found.arrays["deep/er"].object_key(())) == b"text"
     for key in ("tas/4.0", "tas/0.2", "tas/0", "tas/0.0.0", "tas/-1.0", "tas/" + "9" * 30 + ".0", "pr/0.0", "tas/", ""):
         assert found.at(key) is None
 

@@ -30,7 +30,7 @@ def refs(entries, **more):
 
 def found(entry, url=URL, **more):
     references = references_of(refs({"tas/0.0": entry}, **more), url)
-    return references.find(references.arrays["tas"], (0, 0))
+    return references.at(references.arrays["tas"].object_key((0, 0)))
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -53,7 +53,7 @@ def test_chunks_within_another_file_are_read(version, tmp_path):
     layout, decoder = references.arrays["tas"], decoder_of(written.layout)
     whole = np.asarray(written.array[...])
     for chunk in product(*map(range, layout.grid)):
-        target = references.find(layout, chunk)
+        target = references.at(layout.object_key(chunk))
         box = tuple(slice(at * n, (at + 1) * n) for at, n in zip(chunk, layout.chunks, strict=True))
         if isinstance(target, ChunkLocation):
             source, path = open_source(target.url)
@@ -71,7 +71,7 @@ def test_a_reference_is_a_range_an_object_or_data():
 
 def test_an_absent_chunk_has_no_reference():
     references = references_of(refs({}), URL)
-    assert references.find(references.arrays["tas"], (1, 0)) is None
+    assert references.at(references.arrays["tas"].object_key((1, 0))) is None
     with pytest.raises(NotFound, match="no array 'pr'; there are tas"):
         references.arrays["pr"]
 
@@ -90,10 +90,10 @@ def test_names_of_templates_are_filled_in_and_expressions_are_refused():
 def test_the_flat_form_and_documents_as_objects_are_references():
     for document in (V2, json.dumps(V2), "base64:" + base64.b64encode(json.dumps(V2).encode()).decode()):
         references = references_of({"tas/.zarray": document, "tas/0.0": ["s3://other/a.nc", 1, 2]}, URL)
-        assert references.find(references.arrays["tas"], (0, 0)) == ChunkLocation("s3://other/a.nc", 1, 3)
+        assert references.at(references.arrays["tas"].object_key((0, 0))) == ChunkLocation("s3://other/a.nc", 1, 3)
     consolidated = {".zmetadata": json.dumps({"metadata": {"tas/.zarray": V2}}), "tas/0.0": ["s3://other/a.nc"]}
     references = references_of(consolidated, URL)
-    assert references.find(references.arrays["tas"], (0, 0)) == ChunkLocation("s3://other/a.nc")
+    assert references.at(references.arrays["tas"].object_key((0, 0))) == ChunkLocation("s3://other/a.nc")
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_manifests_of_virtualizarr_are_references():
     entry = {"path": "s3://other/a.nc", "offset": 100, "length": 50}
     references = references_of_manifests({"tas": (V3, {"0.0": entry, "3.0": {**entry, "offset": 150}})}, URL)
     layout = references.arrays["tas"]
-    assert references.find(layout, (0, 0)) == ChunkLocation("s3://other/a.nc", 100, 150)
-    assert references.find(layout, (3, 0)) == ChunkLocation("s3://other/a.nc", 150, 200)
-    assert references.find(layout, (1, 0)) is None
+    assert references.at(layout.object_key((0, 0))) == ChunkLocation("s3://other/a.nc", 100, 150)
+    assert references.at(layout.object_key((3, 0))) == ChunkLocation("s3://other/a.nc", 150, 200)
+    assert references.at(layout.object_key((1, 0))) is None
     scalar = {**V3, "shape": [], "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}}
     for place in ("", "0"):
         references = references_of_manifests({"": (scalar, {place: entry})})
-        assert references.find(references.arrays[""], ()) == ChunkLocation("s3://other/a.nc", 100, 150)
+        assert references.at(references.arrays[""].object_key(())) == ChunkLocation("s3://other/a.nc", 100, 150)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_manifest_is_checked_as_references_are():
     for entry in ({}, {"path": "s3://o/a", "offset": -1, "length": 2}, {"path": 3, "offset": 0, "length": 1}):
         references = references_of_manifests({"tas": (V3, {"0.0": entry})}, URL)
         with pytest.raises(Damaged):
-            references.find(references.arrays["tas"], (0, 0))
+            references.at(references.arrays["tas"].object_key((0, 0)))
 
 
 ANY = st.recursive(

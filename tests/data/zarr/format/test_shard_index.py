@@ -11,8 +11,7 @@ import zarr
 from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 from zarr.storage import MemoryStore
 
-from penstock.data.zarr.format.layout import layout_of
-from penstock.data.zarr.format.shard_index import ABSENT, chunk_span, index_span, read_index
+from penstock.data.zarr.format.layout import ABSENT, chunk_span, index_span, layout_of, read_index
 from penstock.errors import ChecksumMismatch, Damaged
 
 

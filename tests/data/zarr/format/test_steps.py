@@ -12,7 +12,7 @@ import numcodecs
 import numpy as np
 import pytest
 
-from penstock.data.zarr.format.steps import BYTES, VALUES, Room, crc_step, step_of
+from penstock.data.zarr.format.steps import BYTES, CRC_STEP, VALUES, Room, step_of
 from penstock.errors import MissingExtra
 
 VALUE = np.arange(300, dtype="<f4")
@@ -117,7 +117,7 @@ def test_zstd_frame_size_is_parsed_and_size_mismatch_raises(size):
 
 
 def test_the_checksum_of_the_specification():
-    step = crc_step()
+    step = CRC_STEP
     data = bytes(numcodecs.CRC32C(location="end").encode(VALUE))
     assert step.verifies
     assert bytes(step.decode(data, exact(1200), None)) == VALUE.tobytes()

@@ -9,7 +9,7 @@ import pytest
 import zarr
 
 import penstock as ps
-from penstock.data.zarr.statistics import gathering, versions
+from penstock.data.zarr.statistics import gathering
 from penstock.errors import DatasetChanged, Unusable
 from penstock.interop.zarr import Store
 from penstock.testing.faults import FaultServer
@@ -139,9 +139,9 @@ def test_versions_are_listed_or_looked_up_one_by_one(tmp_path, monkeypatch, fail
         place = Store("s3://bucket/a", store=server.store)
         constant(place, 1)
         if fails == "denied":
-            monkeypatch.setattr(versions, "_listed", lambda *_: None)
+            monkeypatch.setattr(gathering, "_listed", lambda *_: None)
         if fails == "foreign":
-            monkeypatch.setattr(versions, "_MOST_LISTED", 1)
+            monkeypatch.setattr(gathering, "_MOST_LISTED", 1)
             for number in range(9):
                 with ps.open(f"s3://bucket/a/c/{number}/other", "wb", store=server.store) as writer:
                     writer.write(b"x")

@@ -1,4 +1,8 @@
-"""Arrays that a program has already opened with zarr or xarray: their layouts, and reads through their store."""
+"""Arrays that a program has already opened with zarr or xarray: their layouts, and reads through their store.
+
+A variable of xarray is traced to the array that it reads: as a whole, or the elements that a selection takes. Dask is
+not imported: a graph that only takes elements says which, block by block.
+"""
 
 from __future__ import annotations
 
@@ -10,39 +14,38 @@ from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 from uuid import uuid4
 
+import numpy as np
+
 from penstock.data.zarr.arrays.stored import OwnObjects
 from penstock.data.zarr.format.cf import ATTRIBUTES
 from penstock.data.zarr.format.metadata import Arrays
-from penstock.data.zarr.format.tracing import Traced, trace_variable
+from penstock.data.zarr.samples.alignment import elements_of
 from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.errors import Cancelled, NotFound, PenstockError, Transient, Truncated, Unusable
 from penstock.source import open_source
 from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.data.zarr.format.layout import Layout
-    from penstock.data.zarr.format.tracing import Elements
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.fetching import Fetching, Owner, ReadOperation
     from penstock.source import Source
 
+    Elements: TypeAlias = int | Sequence[int]
     Manifest: TypeAlias = tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]
 
 
 class Opened(NamedTuple):
-    """Arrays of one zarr store.
+    """Arrays of one zarr store, by path or variable name, "" for an array that was passed directly.
 
-    Attributes:
-        arrays: Layouts by path or variable name, "" for an array that was passed directly; ``key`` is relative to the
-            root of the store.
-        store: A ``zarr.abc.store.Store``; None if no array could be traced to a store.
-        url: URL of the root of the store, if Penstock can read it too: a folder, or Penstock's own store; else "".
-        own: Source of Penstock's own store, with the options of that store; None for other stores.
-        given: These options, or the name of a profile; None if the store was created without.
-        chosen: Elements that a selection of xarray takes, by name of the array and dimension.
-        decodes: Whether a variable of xarray decodes values by CF, by name.
+    The keys of ``arrays`` are relative to the root of ``store``, a ``zarr.abc.store.Store`` (None if no array could be
+    traced to one). ``url`` is that of the root, if Penstock can read it too: a folder, or Penstock's own store, whose
+    source is ``own`` and whose options were ``given``; else "". ``chosen`` has the elements that a selection of xarray
+    takes, by name and dimension, and ``decodes`` whether a variable of xarray decodes values by CF.
     """
 
     arrays: Arrays
@@ -99,7 +102,7 @@ def arrays_of(value: object) -> Opened:
     chosen: dict[str, dict[str, Elements]] = {}
     decodes = dict[str, bool]()
     # In order of names: zarr lists a group in the order of responses, which differs between processes.
-    for name, array, view in sorted(_iterate_arrays(value, kind), key=itemgetter(0)):
+    for name, array, traced in sorted(_iterate_arrays(value, kind), key=itemgetter(0)):
         if isinstance(array, PenstockError):
             arrays.refused[name] = array
             continue
@@ -109,9 +112,9 @@ def arrays_of(value: object) -> Opened:
         document = {**array.metadata.to_dict()}
         where = array.store_path
         arrays.put(name, as_folder(where.path), document, document.get("attributes") or {}, str(where))
-        if view is not None and name in arrays:
-            arrays[name], chosen[name] = view.of(arrays[name])
-            decodes[name] = view.decodes
+        if traced is not None and name in arrays:
+            arrays[name], chosen[name] = traced.of(arrays[name])
+            decodes[name] = traced.decodes
         if not any(where.store == each for each in stores):
             stores.append(where.store)
     for name, attributes in described.items():
@@ -121,22 +124,6 @@ def arrays_of(value: object) -> Opened:
     if kind == "array" and "" in arrays.refused:
         raise arrays.refused[""]
     return _in_store(arrays, stores[0] if stores else None)._replace(chosen=chosen, decodes=decodes)
-
-
-class _View(NamedTuple):
-    """Dimensions of a variable of xarray, its elements along each dimension of the array, and whether it decodes."""
-
-    dims: tuple[str, ...]
-    elements: tuple[Elements, ...]
-    decodes: bool
-
-    def of(self, layout: Layout) -> tuple[Layout, dict[str, Elements]]:
-        """Return the layout with the names of xarray, which may be others, and the elements that a selection takes."""
-        left = iter(self.dims)
-        pairs = zip(dims_of(layout), self.elements, strict=True)
-        layout = replace(layout, dims=tuple(name if isinstance(each, int) else next(left) for name, each in pairs))
-        known = zip(dims_of(layout), self.elements, layout.shape, strict=True)
-        return layout, {name: each for name, each, size in known if each != range(size)}
 
 
 def manifests_of(value: object) -> dict[str, Manifest]:
@@ -158,13 +145,13 @@ def manifests_of(value: object) -> dict[str, Manifest]:
 
 
 def _is_virtual(variable: Any) -> bool:  # noqa: ANN401  a variable of xarray
-    layer = type(variable._data)  # noqa: SLF001  as in _traced
+    layer = type(variable._data)  # noqa: SLF001  as in trace_variable
     return layer.__name__ == "ManifestArray" and layer.__module__.partition(".")[0] == "virtualizarr"
 
 
 def _manifest(variable: Any) -> Manifest:  # noqa: ANN401  a variable of xarray
     """Return metadata and manifest of a variable, with the names and attributes that xarray took out of the array."""
-    layer = variable._data  # noqa: SLF001  as in _traced
+    layer = variable._data  # noqa: SLF001  as in trace_variable
     encoded = {name: value for name, value in variable.encoding.items() if name in ATTRIBUTES}
     moved = {"dimension_names": list(variable.dims), "attributes": encoded | dict(variable.attrs)}
     return layer.metadata.to_dict() | moved, layer.manifest.dict()
@@ -179,8 +166,8 @@ def _classify_object(value: object) -> str:
     return ""
 
 
-def _iterate_arrays(value: Any, kind: str) -> Iterator[tuple[str, Any, _View | None]]:  # noqa: ANN401  of either library
-    """Yield names, arrays of zarr (or errors), and the view of xarray (or None).
+def _iterate_arrays(value: Any, kind: str) -> Iterator[tuple[str, Any, Traced | None]]:  # noqa: ANN401  of either library
+    """Yield names, arrays of zarr (or errors), and how xarray reads them (or None).
 
     For a group of zarr, yield the group itself and all members below it, too.
     """
@@ -192,10 +179,7 @@ def _iterate_arrays(value: Any, kind: str) -> Iterator[tuple[str, Any, _View | N
     variables = {"": getattr(value, "variable", value)} if kind == "array" else value.data_vars
     for name, variable in variables.items():
         found = trace_variable(getattr(variable, "variable", variable))
-        if isinstance(found, Traced):
-            yield str(name), found.array, _View(tuple(map(str, variable.dims)), found.chosen, found.decodes)
-        else:
-            yield str(name), found, None
+        yield (str(name), found.array, found) if isinstance(found, Traced) else (str(name), found, None)
 
 
 def _in_store(arrays: Arrays, store: Any) -> Opened:  # noqa: ANN401  a store of zarr's, or None
@@ -206,6 +190,162 @@ def _in_store(arrays: Arrays, store: Any) -> Opened:  # noqa: ANN401  a store of
         return Opened(arrays, store, store.url, store.source, store.given, store.forbidden_is_missing)
     is_local = module.startswith("zarr.") and type(store).__name__ == "LocalStore"
     return Opened(arrays, store, str(store.root) if is_local else "")
+
+
+# Layers of xarray's lazy arrays that keep all elements and their order, if their `key` is a selection along dimensions.
+_LAYERS = {
+    *("MemoryCachedArray", "CopyOnWriteArray", "LazilyIndexedArray", "ZarrArrayWrapper", "NativeEndiannessArray"),
+    *("_ElementwiseFunctionArray", "BoolTypeArray", "ImplicitToExplicitIndexingAdapter"),
+}
+# Those that decode values by CF.
+_DECODING = {"_ElementwiseFunctionArray", "BoolTypeArray"}
+_KEYS = {"BasicIndexer", "OuterIndexer"}
+# Functions of Dask's graphs that take elements and change none.
+_GETTERS = {"getter", "getter_nofancy", "getter_inline", "getitem", "_getitem"}
+_ADVICE = (
+    "pass the URL of its Zarr store instead, or an object of xarray.open_zarr(…) with isel or sel at most (of lists, "
+    "with chunks=None), before .values, .load(), an assignment or arithmetic"
+)
+
+
+class Traced(NamedTuple):
+    """Zarr array that a variable reads, and whether it decodes values by CF: not with ``mask_and_scale=False``.
+
+    ``chosen`` has the elements of the variable along each dimension of the array; a number for a dropped dimension.
+    """
+
+    array: Any
+    dims: tuple[str, ...]
+    chosen: tuple[Elements, ...]
+    decodes: bool
+
+    def of(self, layout: Layout) -> tuple[Layout, dict[str, Elements]]:
+        """Return the layout with the names of xarray, which may be others, and the elements that a selection takes."""
+        left = iter(self.dims)
+        pairs = zip(dims_of(layout), self.chosen, strict=True)
+        layout = replace(layout, dims=tuple(name if isinstance(each, int) else next(left) for name, each in pairs))
+        known = zip(dims_of(layout), self.chosen, layout.shape, strict=True)
+        return layout, {name: each for name, each, size in known if each != range(size)}
+
+
+def trace_variable(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of xarray
+    """Return the array that a variable reads, or an error that says what to pass instead."""
+    layer: Any = variable._data  # noqa: SLF001  xarray keeps unloaded data here
+    later: list[Elements] | None = None
+    if type(layer).__module__.partition(".")[0] == "dask" and hasattr(layer, "__dask_graph__"):
+        graph = dict(layer.__dask_graph__())
+        root, other = _root(graph)
+        if root is None:
+            return Unusable(f"this variable of xarray is computed by Dask ({', '.join(other)}): {_ADVICE}")
+        lazy: Any = getattr(graph[root], "value", graph[root])
+        later = _trace_elements(layer, graph, root, lazy.shape)
+        layer = lazy
+    chosen: list[Elements] | None = None
+    decodes = False
+    while type(layer).__name__ in _LAYERS:
+        key, decodes = getattr(layer, "key", None), decodes or type(layer).__name__ in _DECODING
+        if key is not None:
+            if type(key).__name__ not in _KEYS:
+                return Unusable(f"this variable of xarray is a selection of points of a Zarr array: {_ADVICE}")
+            own = [_elements(each, size) for each, size in zip(key.tuple, layer.array.shape, strict=True)]
+            chosen = own if chosen is None else _compose_selections(own, chosen)
+        layer = getattr(layer, "array", None) if hasattr(layer, "array") else layer.get_array()
+    if hasattr(layer, "store_path") and hasattr(layer, "metadata"):
+        whole: list[Elements] = [range(size) for size in layer.shape]
+        found = whole if chosen is None else chosen
+        found = found if later is None else _compose_selections(found, later)
+        return Traced(layer, tuple(map(str, variable.dims)), tuple(found), decodes)
+    source = variable.encoding.get("source")
+    words = f"it was opened from {source}; " if source else ""
+    return Unusable(f"this variable of xarray is {type(layer).__name__}, and no Zarr array: {words}{_ADVICE}")
+
+
+def _elements(key: Any, size: int) -> Elements:  # noqa: ANN401  a part of an indexer of xarray
+    if isinstance(key, slice):
+        return range(*key.indices(size))
+    if np.ndim(key) == 0:
+        return int(key) % size
+    return _run(np.where(np.asarray(key) < 0, np.asarray(key) + size, key))
+
+
+def _run(numbers: NDArray[np.int64]) -> Sequence[int]:
+    return elements_of(numbers, range(len(numbers))) if len(numbers) else ()
+
+
+def _compose_selections(first: Sequence[Elements], then: Sequence[Elements]) -> list[Elements]:
+    """Return the elements that a second selection takes of those of a first, along the dimensions that this leaves."""
+    left = iter(then)
+    found: list[Elements] = []
+    for each in first:
+        if isinstance(each, int):
+            found.append(each)
+            continue
+        later = next(left)
+        found.append(each[later] if isinstance(later, int) else elements_of(each, later) if len(later) else ())
+    return found
+
+
+def _root(graph: Mapping[Any, Any]) -> tuple[Any, list[str]]:
+    """Return the key of the lazy array of xarray that a graph takes elements of; or None, and what else it does."""
+    roots, other = list[Any](), set[str]()
+    for key, task in graph.items():
+        function = _function(task)
+        value = getattr(task, "value", task)
+        if function is not None:
+            name = getattr(function, "__name__", type(function).__name__)
+            other |= {name} - _GETTERS
+            # Of a list of elements, the index may be another task.
+            if name in _GETTERS and isinstance(index := _arguments(task)[1], tuple):
+                other |= {"expand_dims" for each in index if each is None}
+        elif type(value).__name__ in _LAYERS:
+            roots.append(key)
+        elif type(task).__name__ != "Alias":
+            # Dask takes lists across its blocks by tasks of several kinds.
+            other.add("a list of elements" if isinstance(value, tuple) else type(value).__name__)
+    if other or len(roots) != 1:
+        return None, sorted(other) or [f"{len(roots)} arrays"]
+    return roots[0], []
+
+
+def _function(task: Any) -> Any:  # noqa: ANN401  a task of Dask, or a tuple in versions before 2024.12
+    return getattr(task, "func", task[0] if isinstance(task, tuple) and task and callable(task[0]) else None)
+
+
+def _arguments(task: Any) -> tuple[Any, Any]:  # noqa: ANN401  as above
+    """Return what a task takes elements of, and which."""
+    source, index = (task[1:] if isinstance(task, tuple) else task.args)[:2]
+    return source, index
+
+
+def _trace_elements(array: Any, graph: Mapping[Any, Any], root: Any, shape: Sequence[int]) -> list[Elements]:  # noqa: ANN401
+    """Return the elements along each dimension of the root that an array of Dask takes, from its blocks."""
+    first = _block(graph, (array.name, *[0] * array.ndim), root, shape)
+    found: list[Elements] = []
+    axis = 0
+    for dimension, elements in enumerate(first):
+        if isinstance(elements, int):
+            found.append(elements)
+            continue
+        places = [[0] * array.ndim for _ in range(array.numblocks[axis])]
+        for number, place in enumerate(places):
+            place[axis] = number
+        blocks = [_block(graph, (array.name, *place), root, shape)[dimension] for place in places]
+        found.append(_run(np.concatenate([np.atleast_1d(np.asarray(each, dtype=np.int64)) for each in blocks])))
+        axis += 1
+    return found
+
+
+def _block(graph: Mapping[Any, Any], key: Any, root: Any, shape: Sequence[int]) -> list[Elements]:  # noqa: ANN401
+    """Return the elements along each dimension of the root that a block has."""
+    if key == root:
+        return [range(size) for size in shape]
+    task = graph[key]
+    if _function(task) is None:
+        return _block(graph, task.target, root, shape)
+    source, index = _arguments(task)
+    inner = _block(graph, getattr(source, "key", source), root, shape)
+    sizes = [len(each) for each in inner if not isinstance(each, int)]
+    return _compose_selections(inner, [_elements(part, size) for part, size in zip(index, sizes, strict=True)])
 
 
 # Each thread waits for one read; the event loop of zarr carries out all of them.
@@ -232,37 +372,37 @@ class ForeignObjects(OwnObjects):
 def foreign_objects(store: Any) -> ForeignObjects:  # noqa: ANN401  a store of zarr's
     """Return objects that are read through ``store``, up to 32 at once. Sends no request yet.
 
-    In a forked process reads raise ``Unusable``: most stores have threads, which a forked process lacks, and would
-    hang.
+    Reads in a forked process raise: most stores have threads, which a forked process lacks, and would hang.
     """
     kind = type(store).__name__
-    layer = _Layer(store, kind)
     source, _ = open_source(f"memory://zarr-{uuid4().hex}/")  # all its reads go to the layer
     # Of Icechunk: values of another snapshot are other values, also for a file of statistics.
     session = getattr(store, "session", None)
     snapshot = getattr(session, "snapshot_id", "")
     name = f"{kind}({snapshot})" if snapshot else kind
-    return ForeignObjects(source.through(layer), name=name, snapshot=snapshot * getattr(session, "read_only", False))
+    return ForeignObjects(
+        source.through(_Layer(store)), name=name, snapshot=snapshot * getattr(session, "read_only", False)
+    )
 
 
 class _Layer:
     """Layer that creates the ``Fetching`` over a zarr store, once per process."""
 
-    def __init__(self, store: Any, kind: str) -> None:  # noqa: ANN401  a store of zarr's
-        self._store, self._kind = store, kind
-        self._pid = os.getpid()
+    def __init__(self, store: Any) -> None:  # noqa: ANN401  a store of zarr's
+        self._store, self._pid = store, os.getpid()
 
     def __call__(self, _beneath: Fetching) -> Fetching:
-        if self._pid != os.getpid() and type(self._store).__module__ not in _FORKABLE:
+        kind = type(self._store)
+        if self._pid != os.getpid() and kind.__module__ not in _FORKABLE:
             raise Unusable(
-                f"the {self._kind} was opened before a fork and cannot be read after it: use num_workers=0, which "
+                f"the {kind.__name__} was opened before a fork and cannot be read after it: use num_workers=0, which "
                 'reads and decodes in threads, or multiprocessing_context="forkserver"'
             )
-        return _StoreReads(self._store, self._kind)
+        return _StoreReads(self._store)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the store: the copy belongs to the process that unpickles it, not to one before a fork."""
-        return _Layer, (self._store, self._kind)
+        return _Layer, (self._store,)
 
 
 class _Read:
@@ -309,8 +449,8 @@ class _Read:
 class _StoreReads:
     """``Fetching`` over a zarr store; its threads end when no reads are left."""
 
-    def __init__(self, store: Any, kind: str) -> None:  # noqa: ANN401  a store of zarr's
-        self._read, self._kind = reader_of(store), kind
+    def __init__(self, store: Any) -> None:  # noqa: ANN401  a store of zarr's
+        self._read, self._kind = reader_of(store), type(store).__name__
         self._todo: SimpleQueue[_Read] = SimpleQueue()
         self._lock = Lock()
         self._under_way = self._threads = 0

@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,9 +29,9 @@ from penstock.stores.web.options import HTTPOptions
 from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
-    from penstock.data.zarr.arrays.foreign import Manifest
+    from penstock.data.zarr.arrays.foreign import Manifest, Opened
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.format.references import References
     from penstock.source import Source
@@ -41,34 +42,25 @@ _NAMING = ("coordinates", "bounds", "grid_mapping", "ancillary_variables")
 _OPENED_AT_ONCE = 16  # stores
 
 
-class _Manner(NamedTuple):
-    """Options for opening arrays: see ``open_inputs``; ``files`` as in ``open_arrays``."""
+class Manner(NamedTuple):
+    """Options for opening arrays: those of ``ZarrDataset``; ``files`` as in ``open_arrays``.
+
+    Without ``along``, lists and patterns of URLs are refused.
+    """
 
     store: StoreOptions | str | None
-    decode_cf: bool | None
-    forbidden_is_missing: bool
-    along: str | None
+    decode_cf: bool | None = None
+    forbidden_is_missing: bool = False
+    along: str | None = None
     files: tuple[str, ...] = ()
 
 
-def opened(
-    given: object,
-    what: str,
-    store: StoreOptions | str | None,
-    *,
-    decode_cf: bool | None,
-    forbidden_is_missing: bool = False,
-    along: str | None = None,
-) -> dict[str, StoredArray]:
-    """Return the arrays that an argument stands for, by name; an array passed directly has the name "".
+def open_inputs(given: object, what: str, manner: Manner) -> dict[str, StoredArray]:
+    """Return the arrays that the argument ``what`` stands for, by name; an array passed directly has the name "".
 
     Several stores are opened in parallel after the first one, by one request each where their metadata is consolidated
-    as in the first. ``what`` is the name of the argument; without ``along``, lists and patterns of URLs are refused.
+    as in the first.
     """
-    return _open_arrays(given, what, _Manner(store, decode_cf, forbidden_is_missing, along))
-
-
-def _open_arrays(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]:
     if manner.along is not None and (several := stores_of(given, manner.store)) is not None:
         return _several(several, what, manner, manner.along)
     if isinstance(given, str | os.PathLike):
@@ -92,15 +84,14 @@ def _open_arrays(given: object, what: str, manner: _Manner) -> dict[str, StoredA
     )
 
 
-def _several(given: Sequence[Any], what: str, manner: _Manner, along: str) -> dict[str, StoredArray]:
-    """Return the arrays of several stores, each as one array."""
+def _several(given: Sequence[Any], what: str, manner: Manner, along: str) -> dict[str, StoredArray]:
     alone = manner._replace(along=None)
-    found = [_open_arrays(given[0], f"{what}[0]", alone)]
+    found = [open_inputs(given[0], f"{what}[0]", alone)]
     objects = next(iter(found[0].values())).objects
     alone = alone._replace(files=objects.files if isinstance(objects, OwnObjects) else ())
     with ThreadPoolExecutor(_OPENED_AT_ONCE, "penstock-opening") as threads:
         names = (f"{what}[{number}]" for number in range(1, len(given)))
-        found += threads.map(_open_arrays, given[1:], names, repeat(alone))
+        found += threads.map(open_inputs, given[1:], names, repeat(alone))
     if any(array.chosen for arrays in found for array in arrays.values()):
         raise Unusable(f"{what} has a selection of xarray, and along= joins whole objects: pass them, and select=")
     shown = [
@@ -110,14 +101,14 @@ def _several(given: Sequence[Any], what: str, manner: _Manner, along: str) -> di
     return joined_along(found, shown, along)
 
 
-def _single(name: object, given: object, what: str, manner: _Manner) -> StoredArray:
-    found = _open_arrays(given, f"{what}[{name!r}]", manner)
+def _single(name: object, given: object, what: str, manner: Manner) -> StoredArray:
+    found = open_inputs(given, f"{what}[{name!r}]", manner)
     if [*found] != [""]:
         raise Unusable(f"{what}[{name!r}] is a group, but a name stands for one array: {', '.join(found)}")
     return found[""]
 
 
-def _at(url: str | os.PathLike[str], what: str, manner: _Manner) -> dict[str, StoredArray]:
+def _at(url: str | os.PathLike[str], what: str, manner: Manner) -> dict[str, StoredArray]:
     store, forbidden = manner.store, manner.forbidden_is_missing
     document = document_at(url, store)
     if document is not None:
@@ -148,9 +139,14 @@ def _at(url: str | os.PathLike[str], what: str, manner: _Manner) -> dict[str, St
     }
 
 
-def _virtual(found: VirtualArrays, what: str, manner: _Manner) -> dict[str, StoredArray]:
+def _virtual(found: VirtualArrays, what: str, manner: Manner) -> dict[str, StoredArray]:
     return {
-        name: StoredArray.of(found.source, layout, found.objects(layout), decode_cf=manner.decode_cf)
+        name: StoredArray.of(
+            found.source,
+            layout,
+            ReferencedObjects.of(found.references, found.sources, layout, found.opener),
+            decode_cf=manner.decode_cf,
+        )
         for name, layout in _select_sample_arrays(found.arrays, what).items()
     }
 
@@ -159,21 +155,31 @@ def _select_sample_arrays(layouts: Arrays, what: str) -> dict[str, Layout]:
     """Return the arrays of a sample: a group's arrays without coordinates, an image's finest, or the named array."""
     if not layouts and not layouts.refused:
         raise NotFound(f"{what} is a group without arrays", url=layouts.url)
-    if layouts.whole:
-        return {"": layouts[layouts.whole]}
-    chosen = layouts if [*layouts] == [""] else _data(layouts)
+    # The group itself is an image.
+    if image := layouts.images.get(""):
+        return {"": layouts[image]}
+    coordinates = _name_coordinates(layouts)
+    chosen = (
+        layouts
+        if [*layouts] == [""]
+        else {
+            name: layout
+            for name, layout in layouts.items()
+            if dims_of(layout) != (name.rpartition("/")[2],) and name not in coordinates
+        }
+    )
     for name, error in layouts.refused.items():
         error.add_note(
             f'of a group, name the arrays that a sample has: {what}={{"name": "{layouts.url.rstrip("/")}/…"}}'
         )
-        if name not in _coordinates(layouts):
+        if name not in coordinates:
             raise error
     if not chosen:
         raise Unusable(f"this group has coordinates only ({', '.join(layouts)}): name an array", url=layouts.url)
     return chosen
 
 
-def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArray]:
+def _of_object(given: object, what: str, manner: Manner) -> dict[str, StoredArray]:
     """Return the arrays of a zarr or xarray object: by the URL of its store, or through the store if it has no URL."""
     manifests = manifests_of(given)
     if manifests:
@@ -185,14 +191,23 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
         name: False if manner.decode_cf is None and not found.decodes.get(name, True) else manner.decode_cf
         for name in chosen
     }
-    if not found.url:
+    if found.url:
+        source, layouts, objects = _in_own_store(found, chosen, what, manner)
+    else:
         through = foreign_objects(found.store)
-        return {
-            name: StoredArray.of(through.source, layout, through, decode_cf=decode_cf[name])._replace(
-                chosen=found.chosen.get(name, {})
-            )
-            for name, layout in chosen.items()
-        }
+        source, layouts, objects = through.source, chosen, dict.fromkeys(chosen, through)
+    return {
+        name: StoredArray.of(source, layout, objects[name], decode_cf=decode_cf[name])._replace(
+            chosen=found.chosen.get(name, {})
+        )
+        for name, layout in layouts.items()
+    }
+
+
+def _in_own_store(
+    found: Opened, chosen: Mapping[str, Layout], what: str, manner: Manner
+) -> tuple[Source, dict[str, Layout], Mapping[str, OwnObjects]]:
+    """Return the store of an open object, and layouts and objects of its arrays there."""
     if found.given is not None and manner.store not in (None, found.given):
         raise Unusable(
             f"{what} is open in a Store whose options differ from store=: pass no store=, and open arrays that "
@@ -203,43 +218,16 @@ def _of_object(given: object, what: str, manner: _Manner) -> dict[str, StoredArr
         source, key = found.own, parse(found.url).key
     else:
         source, key = open_source(found.url, manner.store)
-    prefix = as_folder(key)
-    moved = {name: replace(layout, key=prefix + layout.key) for name, layout in chosen.items()}
+    moved = {name: replace(layout, key=as_folder(key) + layout.key) for name, layout in chosen.items()}
     if [*moved] == [""]:
         moved[""] = with_names(source, moved[""])
-    forbidden = manner.forbidden_is_missing or found.forbidden_is_missing
-    return {
-        name: StoredArray.of(
-            source,
-            layout,
-            OwnObjects(source, document=layout.document_key, forbidden_is_missing=forbidden),
-            decode_cf=decode_cf[name],
-        )._replace(chosen=found.chosen.get(name, {}))
-        for name, layout in moved.items()
-    }
+    own = OwnObjects(source, forbidden_is_missing=manner.forbidden_is_missing or found.forbidden_is_missing)
+    return source, moved, {name: replace(own, document=layout.document_key) for name, layout in moved.items()}
 
 
-def _data(layouts: Arrays) -> dict[str, Layout]:
-    """Return a group's arrays without coordinates (named as their own dimension, or by an attribute)."""
-    named = _coordinates(layouts)
-    return {
-        name: layout
-        for name, layout in layouts.items()
-        if dims_of(layout) != (name.rpartition("/")[2],) and name not in named
-    }
-
-
-def _coordinates(layouts: Arrays) -> set[str]:
-    return layouts.coordinates | {
-        word for layout in layouts.values() for word in _iterate_coordinates(layout.attributes)
-    }
-
-
-def _iterate_coordinates(attributes: Mapping[str, Any]) -> Iterable[str]:
-    for each in _NAMING:
-        value = attributes.get(each)
-        if isinstance(value, str):
-            yield from value.split()
+def _name_coordinates(layouts: Arrays) -> set[str]:
+    values = (layout.attributes.get(each) for layout in layouts.values() for each in _NAMING)
+    return layouts.coordinates | {word for value in values if isinstance(value, str) for word in value.split()}
 
 
 _DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
@@ -252,33 +240,27 @@ def absent(source: Source, key: str, given: str | os.PathLike[str], error: NotFo
     """Return the error for a URL without array or group; the message says what to write instead.
 
     Sends a HEAD for an object of that name, and opens the groups above: up to three times five requests, and a listing
-    where the metadata is not consolidated. Without such groups it lists the folder. Errors of these requests are
-    ignored.
+    where the metadata is not consolidated. Without such groups it lists the folder. Ignores errors of these requests.
     """
     if error.missing == "bucket":
         return error
     path, hints = key.strip("/"), list[str]()
     text = os.fspath(given)
-    folder, _, name = path.rpartition("/")
-    if name in _DOCUMENTS:
+    if (name := path.rpartition("/")[2]) in _DOCUMENTS:
         hints.append(f"pass the URL of the array or group, without {name}")
     elif _GLOB.search(text):
         hints.append("a URL is literal: several arrays are a mapping from names to URLs; along= joins stores")
     else:
-        with suppress(PenstockError):
-            hints.append(_object(source, path))
-        if not any(hints):
-            with suppress(PenstockError):
-                hints.append(_group(source, folder, name))
-        if not any(hints):
-            with suppress(PenstockError):
-                hints.append(_stores_below(source, path, text))
+        for find_hint in (_hint_at_object, _hint_at_group, _hint_at_stores):
+            if not any(hints):
+                with suppress(PenstockError):
+                    hints.append(find_hint(source, path, text))
     if not any(hints) and "://" not in text and not text.startswith(("/", "./", "../")):
         hints.append(f"{text!r} has no scheme, so it is a path of this machine: write s3://{text} for a bucket")
     return NotFound("; ".join([error.message, *filter(None, hints)]), url=error.url)
 
 
-def _object(source: Source, path: str) -> str:
+def _hint_at_object(source: Source, path: str, _given: str) -> str:
     [meta] = source.stat_existing([path])
     if meta is None:
         return ""
@@ -288,8 +270,9 @@ def _object(source: Source, path: str) -> str:
     )
 
 
-def _group(source: Source, folder: str, name: str) -> str:
+def _hint_at_group(source: Source, path: str, _given: str) -> str:
     """Return a hint that names the arrays of the innermost group above; "" without such a group."""
+    folder, _, name = path.rpartition("/")
     for _ in range(_LEVELS):
         with suppress(NotFound):
             arrays = open_arrays(source, folder)
@@ -301,7 +284,7 @@ def _group(source: Source, folder: str, name: str) -> str:
     return ""
 
 
-def _stores_below(source: Source, path: str, given: str) -> str:
+def _hint_at_stores(source: Source, path: str, given: str) -> str:
     """Return a hint that names some folders below, and how to join them; "" without any."""
     prefix = as_folder(path)
     page = next(iter(source.pages(prefix, delimiter="/")))
@@ -319,45 +302,33 @@ def _stores_below(source: Source, path: str, given: str) -> str:
 
 
 _MOST_BYTES = 2 << 30  # of a document of references
-_METADATA = ("zarr.json", ".zarray", ".zgroup", ".zmetadata", ".zattrs")
 
 
-@dataclass(frozen=True, slots=True)
-class Opener:
-    """Opener of the stores that references lead to. Picklable.
+def _open_target(store: StoreOptions | str | None, home: str | None, url: str) -> Source:
+    """Return the store of a URL that a reference leads to.
 
-    Only the store with the root ``home``, that of the document, receives the secrets of ``HTTPOptions``; None: all do.
+    ``store`` applies to stores of its provider. Only the store with the root ``home``, that of the document, receives
+    the secrets of ``HTTPOptions``; None: all do.
     """
-
-    store: StoreOptions | str | None
-    home: str | None = None
-
-    def __call__(self, url: str) -> Source:
-        """Return the store of a URL."""
-        source, _ = open_source(url, _match_options(url, self.store))
-        # Also for options of a profile.
-        if self.home not in (None, source.root) and isinstance(source.options, HTTPOptions):
-            public = replace(source.options, token=None, username=None, password=None, headers=None)
-            source, _ = open_source(url, public)
-        return source
+    source, _ = open_source(url, _match_options(url, store))
+    # Also for options of a profile.
+    if home not in (None, source.root) and isinstance(source.options, HTTPOptions):
+        public = replace(source.options, token=None, username=None, password=None, headers=None)
+        source, _ = open_source(url, public)
+    return source
 
 
 class VirtualArrays(NamedTuple):
-    """Arrays whose chunks lie in other objects.
+    """Arrays whose chunks lie in other objects; ``source`` is the document's store, or the first of the others.
 
-    ``source`` is the store of the document, or without one the first store that references lead to; ``sources`` are
-    the known stores of these objects, by root; ``opener`` opens others.
+    ``sources`` are the known stores of these objects, by root; ``opener`` opens others.
     """
 
     arrays: Arrays
     source: Source
     references: References
     sources: Mapping[str, Source]
-    opener: Opener
-
-    def objects(self, layout: Layout) -> ReferencedObjects:
-        """Return the locations of the objects of an array."""
-        return ReferencedObjects.of(self.references, self.sources, layout, self.opener)
+    opener: Callable[[str], Source]
 
 
 def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
@@ -369,7 +340,7 @@ def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -
     """
     location = parse(url)
     parts = location.key.split("/")
-    at = next((n for n, part in enumerate(parts) if part.endswith(".json") and part not in _METADATA), None)
+    at = next((n for n, part in enumerate(parts) if part.endswith(".json") and part not in _DOCUMENTS), None)
     if at is None:
         return None
     address = location.at("/".join(parts[: at + 1])).url
@@ -381,7 +352,7 @@ def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -
         raise Damaged(f"a document of references has {meta.size:,} bytes: Penstock reads up to 2 GiB", url=address)
     found = references_of(source.read(Span(key, 0, meta.size, meta.etag)), address)
     arrays = _select_below(found.arrays, "/".join(parts[at + 1 :]).strip("/"))
-    opener = Opener(store, None if location.local else location.root)
+    opener = partial(_open_target, store, None if location.local else location.root)
     return VirtualArrays(arrays, source, found, _stores(found, opener), opener)
 
 
@@ -390,11 +361,10 @@ def records_at(
 ) -> VirtualArrays:
     """Return the arrays of references in Parquet, or of the array or group among them that ``path`` names.
 
-    Reads nothing: ``layouts`` are those of the ``.zmetadata`` in the folder ``key`` of ``source``. ``store`` is the
-    same as in ``document_at``.
+    Reads nothing: ``layouts`` are those of the ``.zmetadata`` in the folder ``key`` of ``source``.
     """
     found = references_of_records(layouts, source, as_folder(key))
-    opener = Opener(store, None if parse(source.root).local else source.root)
+    opener = partial(_open_target, store, None if parse(source.root).local else source.root)
     return VirtualArrays(_select_below(layouts, path.strip("/")), source, found, {source.root: source}, opener)
 
 
@@ -429,14 +399,14 @@ def _readable(source: Source, key: str) -> ObjectMeta | None:
 def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | None) -> VirtualArrays:
     """Return the virtual arrays of an xarray dataset; reads nothing."""
     found = references_of_manifests(manifests)
-    opener = Opener(store)
+    opener = partial(_open_target, store, None)
     stores = _stores(found, opener)
     if not stores:
         raise Unusable("the manifests of these virtual arrays name no object")
     return VirtualArrays(found.arrays, next(iter(stores.values())), found, stores, opener)
 
 
-def _stores(references: References, opener: Opener) -> dict[str, Source]:
+def _stores(references: References, opener: Callable[[str], Source]) -> dict[str, Source]:
     return {root: opener(url) for root, url in references.roots().items()}
 
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.data.zarr.arrays.stored import StoredArray
-    from penstock.data.zarr.format.layout import Layout
     from penstock.options import StoreOptions
     from penstock.source import Source
 
@@ -48,16 +47,15 @@ def stores_of(given: object, store: StoreOptions | str | None) -> list[Any] | No
         return None
     if "**" in key:
         raise Unusable("a pattern of stores has * within the names of folders, and no **", url=source.url(key))
-    found = sorted(_matches(source, key), key=lambda path: [*map(_natural, enumerate(_NUMBERS.split(path)))])
+    found = sorted(_matches(source, key), key=_sort_key)
     if not found:
         raise NotFound("no store matches this pattern", url=source.url(key))
     return [source.url(path) for path in found]
 
 
-def _natural(numbered: tuple[int, str]) -> int | str:
-    """Return a part of a name as its sort key: every second one is a number."""
-    place, text = numbered
-    return int(text) if place % 2 else text
+def _sort_key(path: str) -> list[int | str]:
+    # Every second part of a name is a number.
+    return [int(text) if place % 2 else text for place, text in enumerate(_NUMBERS.split(path))]
 
 
 def _matches(source: Source, key: str) -> list[str]:
@@ -135,23 +133,16 @@ def _stacks(cannot: str, arrays: Sequence[StoredArray], along: str) -> bool:
 def _one(cannot: str, parts: Sequence[StoredArray], along: str, *, stacked: bool) -> StoredArray:
     """Return arrays as one; its chunks lie in the runs of the arrays."""
     first = parts[0].layout
+    _check_same(cannot, parts, "" if stacked else along)
     if stacked:
-        _check_same(cannot, parts, "")
-        runs = Runs((1,) * len(parts), (1,) * len(parts))
-        layout = replace(
-            first, shape=(len(parts), *first.shape), chunks=(1, *first.chunks), dims=(along, *dims_of(first))
-        )
-        axis = 0
+        axis, runs = 0, Runs((1,) * len(parts), (1,) * len(parts))
+        shape, chunks, dims = (len(parts), *first.shape), (1, *first.chunks), (along, *dims_of(first))
     else:
-        _check_same(cannot, parts, along)
-        axis = dims_of(first).index(along)
+        axis, dims = dims_of(first).index(along), first.dims
         runs = Runs(*zip(*((each.layout.shape[axis], each.layout.chunks[axis]) for each in parts), strict=True))
-        layout = replace(
-            first,
-            shape=_with(first.shape, axis, sum(runs.lengths)),
-            chunks=_with(first.chunks, axis, max(runs.sizes)),
-        )
-    layout = replace(layout, shards=None, runs={axis: runs})
+        shape = _with(first.shape, axis, sum(runs.lengths))
+        chunks = _with(first.chunks, axis, max(runs.sizes))
+    layout = replace(first, shape=shape, chunks=chunks, dims=dims, shards=None, runs={axis: runs})
     return parts[0]._replace(layout=layout, stored=tuple(parts), along=axis, stacked=stacked)
 
 
@@ -186,9 +177,9 @@ def _check_same(cannot: str, parts: Sequence[StoredArray], along: str) -> None:
 
 
 def _list_common_traits(array: StoredArray, along: str) -> list[tuple[str, object]]:
-    layout: Layout = array.layout
-    dims = dims_of(layout)
-    found: list[tuple[str, object]] = [("dimensions", dims)]
-    for what, sizes in (("lengths", layout.shape), ("chunks", layout.chunks)):
-        found.append((what, {name: size for name, size in zip(dims, sizes, strict=True) if name != along}))
-    return [*found, ("values", str(array.decoded.dtype))]
+    layout, dims = array.layout, dims_of(array.layout)
+    lengths, chunks = (
+        {name: size for name, size in zip(dims, sizes, strict=True) if name != along}
+        for sizes in (layout.shape, layout.chunks)
+    )
+    return [("dimensions", dims), ("lengths", lengths), ("chunks", chunks), ("values", str(array.decoded.dtype))]

@@ -139,7 +139,7 @@ def _by_home(reads: Iterable[ReadOperation]) -> dict[int, list[ReadOperation]]:
     return homes
 
 
-_MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/format/shard_index.py
+_MOST_GROWTH, _MARGIN = 16, 1 << 20  # as for chunks of shards: data/zarr/format/layout.py
 _INDEX_BYTES = 16  # of a shard's index, per chunk
 
 
@@ -153,7 +153,6 @@ class _Absences:
         self.gone = False
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle without the counts."""
         return _Absences, ()
 
 
@@ -184,11 +183,6 @@ class OwnObjects:
     def __getstate__(self) -> list[object]:
         """Pickle without the arrays of the group: worker processes need none of them."""
         return [None if each.name == "opened" else getattr(self, each.name) for each in fields(self)]
-
-    @property
-    def sources(self) -> Mapping[str, Source]:
-        """The store, by its root."""
-        return {self.source.root: self.source}
 
     def numbered(self, number: Callable[[Source], int]) -> OwnObjects:
         """Return a copy with the number of the store."""
@@ -259,11 +253,8 @@ class OwnObjects:
 class ReferencedObjects:
     """Objects of an array that are parts of other objects, by references; an absent target is an error.
 
-    Attributes:
-        sources: Stores of the targets, by root.
-        most_bytes: Most bytes of one read; a reference to more is damaged.
-        open: Function that opens the store of a URL of a reference.
-        homes: Numbers of the stores among those of a dataset, by root.
+    ``sources`` are the stores of targets, and ``homes`` their numbers in a dataset, by root; ``open`` opens others. A
+    reference to more than ``most_bytes`` is damaged.
     """
 
     references: References
@@ -414,13 +405,10 @@ class StoredArray(NamedTuple):
 
     Attributes:
         source: Store of the metadata.
-        layout: Keys of the objects, and their format.
-        objects: Actual locations of the objects.
         meaning: Decoding of stored values by the CF attributes; None: values are used as stored.
         stored: The arrays that this one consists of, in order, if there are several: ``layout`` has the shape of all,
-            and the other attributes are those of the first.
-        along: Number of the dimension along which they follow one another.
-        stacked: Whether this dimension is a new one, with an element for each array.
+            and the other attributes are those of the first. They follow one another along the dimension with the number
+            ``along``; if ``stacked``, it is a new one, with an element for each array.
         chosen: Elements that a selection of xarray takes, by dimension.
     """
 

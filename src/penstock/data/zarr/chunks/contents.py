@@ -11,6 +11,7 @@ import json
 import os
 from bisect import bisect_right
 from collections import OrderedDict
+from contextlib import closing
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from math import prod
@@ -22,8 +23,7 @@ import numpy as np
 from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, check_absent, join_stores, numbered
 from penstock.data.zarr.chunks.pool import MemoryPool
 from penstock.data.zarr.format.codecs import decoder_of
-from penstock.data.zarr.format.layout import bounds
-from penstock.data.zarr.format.shard_index import ABSENT, chunk_span, index_span, read_index
+from penstock.data.zarr.format.layout import ABSENT, bounds, chunk_span, index_span, read_index
 from penstock.data.zarr.samples.arrangement import MOST_AT_ONCE
 from penstock.display import panel, table
 from penstock.engine.contracts.fetching import ReadCounts
@@ -101,9 +101,10 @@ class ShardIndexes:
     store: once per reading.
     """
 
-    def __init__(self, arrays: Sequence[StoredArray], source: Source, cache: IndexCache, counts: ReadCounts) -> None:
-        """Read the indexes of ``arrays`` from ``source``; the reads are counted in ``counts``."""
-        self._arrays, self._source, self._cache, self._counts = arrays, source, cache, counts
+    def __init__(self, chunks: Chunks, source: Source, counts: ReadCounts | None = None) -> None:
+        """Read the indexes of ``chunks`` from ``source``; the reads are counted in ``counts``."""
+        self._arrays, self._cache = chunks.parts, chunks.indexes
+        self._source, self._counts = source, counts or ReadCounts()
         self._inbox, self._reading = Inbox(), object()
         self._reads: dict[Shard, ReadOperation] = {}
         # Those that take no request.
@@ -207,10 +208,8 @@ _KEPT = 4096  # chunks whose positions are cached
 class Chunks:
     """Chunks of several arrays, numbered consecutively: those of the first array row by row, then of the next.
 
-    Attributes:
-        parts: The stored arrays: those of an array of several stores come one after the other.
-        bases: Number of the first chunk of each array, and the number of all chunks.
-        indexes: Indexes of shards that were read.
+    ``parts`` are the stored arrays: those of an array of several stores come one after the other. ``bases`` has the
+    number of the first chunk of each array, and the number of all chunks.
     """
 
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
@@ -238,6 +237,10 @@ class Chunks:
         """Type of the decoded values of each array."""
         return [array.decoded.dtype for array in self.arrays]
 
+    def of(self, number: int) -> range:
+        """Return the numbers of the chunks of an array."""
+        return range(*self.bases[number : number + 2])
+
     def part_of(self, chunk: int) -> StoredArray:
         """Return the stored array that has a chunk."""
         return self.parts[self._at(chunk)[0]]
@@ -264,6 +267,11 @@ class Chunks:
                 keys.setdefault(id(records), (records, []))[1].append(layout.object_key(place))
         for records, some in keys.values():
             records.prepare(some)
+
+    def expect(self, chunks: Sequence[int], indexes: ShardIndexes) -> None:
+        """Begin to read what locates some chunks: see ``prepare`` and ``ShardIndexes.ask``."""
+        self.prepare(chunks)
+        indexes.ask(self.shards(chunks))
 
     def span(self, chunk: int, indexes: ShardIndexes) -> Span | bytes | None:
         """Return the location of a chunk, or its bytes if references contain them; None if it is known to be missing.
@@ -443,7 +451,6 @@ class _Kept:
         self.values: dict[int, NDArray[Any]] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle without the values."""
         return _Kept, ()
 
 
@@ -506,7 +513,6 @@ class ZarrContents:
         return self.arrangement.space.samples
 
     def _repr_html_(self) -> str:
-        """Return the arrays, for a notebook."""
         rows = []
         for name, array in zip(self.names, self.arrays, strict=True):
             layout = array.decoded
@@ -595,6 +601,15 @@ class ZarrContents:
         return found
 
     @property
+    def _kept_numbers(self) -> list[int]:
+        return [number for number, keeps in enumerate(self.arrangement.kept) if keeps]
+
+    @property
+    def kept_chunks(self) -> list[int]:
+        """Numbers of the chunks of kept arrays."""
+        return [chunk for number in self._kept_numbers for chunk in self.chunks.of(number)]
+
+    @property
     def kept(self) -> dict[int, NDArray[Any]]:
         """Values of kept arrays, by number: read at the first access, once per process."""
         values = self._kept.values
@@ -607,9 +622,8 @@ class ZarrContents:
             kept = self._kept
         with kept.lock:
             if kept.values is None:
-                numbers = [number for number, keeps in enumerate(self.arrangement.kept) if keeps]
-                found = whole_arrays(self.chunks, numbers, self.source, self.ahead_parts)
-                kept.values = dict(zip(numbers, found, strict=True))
+                found = whole_arrays(self.chunks, self._kept_numbers, self.source, self.ahead_parts)
+                kept.values = dict(zip(self._kept_numbers, found, strict=True))
             return kept.values
 
     def __getstate__(self) -> dict[str, Any]:
@@ -630,26 +644,36 @@ def whole_arrays(chunks: Chunks, numbers: Sequence[int], source: Source, parts: 
                 "larger ones (penstock zarr copy --chunks)",
                 url=arrays[number].url,
             )
-    indexes = ShardIndexes(chunks.parts, source, chunks.indexes, ReadCounts())
-    some = [chunk for number in numbers for chunk in range(*chunks.bases[number : number + 2])]
-    chunks.prepare(some)
-    indexes.ask(chunks.shards(some))
-    spans = [chunks.span(chunk, indexes) for chunk in some]
-    found, left = [], iter(spans)
+    owners = [(number, chunk) for number in numbers for chunk in chunks.of(number)]
+    found = {number: np.empty(arrays[number].layout.shape, chunks.dtypes[number]) for number in numbers}
+    values = decode_chunks(chunks, [chunk for _, chunk in owners], source, parts)
+    for (number, chunk), each in zip(owners, values, strict=True):
+        box = box_of(arrays[number].layout, chunk - chunks.bases[number])
+        found[number][box] = each[within_box(box)]
+    return [*found.values()]
+
+
+def decode_chunks(
+    chunks: Chunks, some: Sequence[int], source: Source, parts: int, pool: MemoryPool | None = None
+) -> Iterator[NDArray[Any]]:
+    """Yield the values of some chunks, in order, in memory of ``pool``; all requests are in flight at once.
+
+    Read-ahead takes at most 1 / ``parts`` of the store's own limit.
+    """
+    with closing(ShardIndexes(chunks, source)) as indexes:
+        chunks.expect(some, indexes)
+        spans = [chunks.span(chunk, indexes) for chunk in some]
     with source.lookahead((span for span in spans if isinstance(span, tuple)), parts) as ahead:
-        for number in numbers:
-            layout, first = arrays[number].layout, chunks.bases[number]
-            out = np.empty(layout.shape, chunks.dtypes[number])
-            for chunk in range(first, chunks.bases[number + 1]):
-                span = next(left)
-                values = chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span)
-                box = box_of(layout, chunk - first)
-                out[box] = values[tuple(slice(each.stop - each.start) for each in box)]
-            found.append(out)
-    return found
+        for chunk, span in zip(some, spans, strict=True):
+            yield chunks.decode(chunk, ahead.advance() if isinstance(span, tuple) else span, pool)
 
 
 def box_of(layout: Layout, chunk: int) -> tuple[slice, ...]:
     """Return the elements of an array that a chunk holds, by the number of the chunk in its grid."""
     place = map(int, np.unravel_index(chunk, layout.grid))
     return tuple(slice(*bounds(*each)) for each in zip(layout.lengths, place, layout.shape, strict=True))
+
+
+def within_box(box: tuple[slice, ...]) -> tuple[slice, ...]:
+    """Return the elements of a chunk that lie in the array, which may end within the chunk."""
+    return tuple(slice(each.stop - each.start) for each in box)

@@ -109,13 +109,10 @@ _MARGIN = 4096  # samples beyond a window with known chunks
 
 
 class Limits(NamedTuple):
-    """Limits of the look-ahead of a reading.
+    """Limits of the look-ahead of a reading, in decoded bytes of chunks that are held or come next, and in samples.
 
-    Attributes:
-        chunk_bytes: Decoded bytes of the chunks that are held or come next.
-        samples: Number of samples ahead whose chunks are known.
-        parts: Read-ahead takes at most 1 / ``parts`` of the store's own limit.
-        batch_bytes: Bytes of the batches that are made, wait, or are in training.
+    Read-ahead takes at most 1 / ``parts`` of the store's own limit. ``batch_bytes`` are those of the batches that are
+    made, wait, or are in training.
     """
 
     chunk_bytes: int
@@ -125,13 +122,7 @@ class Limits(NamedTuple):
 
 
 def limits_of(
-    arrangement: Arrangement,
-    blocks: int,
-    batch: int,
-    *,
-    memory_bytes: int,
-    ahead_bytes: int,
-    block_samples: int = 0,
+    arrangement: Arrangement, blocks: int, batch: int, *, memory_bytes: int, ahead_bytes: int, block_samples: int = 0
 ) -> Limits:
     """Return the look-ahead limits of a process that mixes ``blocks`` blocks of samples with one another.
 

@@ -1,20 +1,25 @@
-"""``ZarrReading``: chunks of arrays are read ahead, decoded once, and cut into samples."""
+"""Samples cut from chunks: ``ZarrReading`` reads ahead in an order, ``ZarrMap`` gives samples by number.
+
+``ZarrReading`` decodes each chunk once; ``ZarrMap`` keeps the most recently used decoded chunks.
+"""
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from contextlib import suppress
+import os
+from collections import Counter, OrderedDict, deque
+from contextlib import closing, suppress
 from functools import partial
 from itertools import chain, islice
-from math import prod
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
+from torch.utils.data import Dataset
 
+from penstock.data.order.partition import sample_number
 from penstock.data.reading.chunks import Bounds, ChunkReading
 from penstock.data.reading.reading import Failed, Item
-from penstock.data.zarr.chunks.contents import ShardIndexes
-from penstock.engine.contracts.fetching import ReadCounts
+from penstock.data.zarr.chunks.contents import ShardIndexes, decode_chunks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -53,9 +58,7 @@ class ZarrReading(ChunkReading["NDArray[Any]"]):
         self._chunks, self._pool = contents.chunks, contents.pool(limits.chunk_bytes)
         self._positions: deque[list[int]] = deque()  # of scheduled samples, in order
         super().__init__(contents.source, batches, workers, Bounds(limits.chunk_bytes, limits.samples, limits.parts))
-        self._indexes = ShardIndexes(
-            contents.chunks.parts, contents.source, contents.chunks.indexes, self._ahead.counts
-        )
+        self._indexes = ShardIndexes(contents.chunks, contents.source, self._ahead.counts)
 
     def close(self) -> None:
         """Cancel reads in flight, and wake threads that wait for chunks."""
@@ -71,8 +74,7 @@ class ZarrReading(ChunkReading["NDArray[Any]"]):
         return self._chunks.size_of(chunk)
 
     def _expect(self, chunks: list[int]) -> None:
-        self._chunks.prepare(chunks)
-        self._indexes.ask(self._chunks.shards(chunks))
+        self._chunks.expect(chunks, self._indexes)
 
     def _locate(self, chunk: int) -> Span | bytes | None:
         return self._chunks.span(chunk, self._indexes)
@@ -136,28 +138,14 @@ def chunk_spans(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterato
     Arrays that every sample needs whole come first. Chunks known to be missing are left out. The index of each shard is
     read once, on the way.
     """
-    chunks, indexes = (
-        contents.chunks,
-        ShardIndexes(contents.chunks.parts, contents.source, contents.chunks.indexes, ReadCounts()),
-    )
-    needed = _new(chain(_iterate_kept_chunks(contents), _iterate_used_chunks(contents, batches)))
-    try:
+    chunks, kept = contents.chunks, np.array(contents.kept_chunks, dtype=np.int64)
+    needed = _new(chain([kept], _iterate_used_chunks(contents, batches)))
+    with closing(ShardIndexes(chunks, contents.source)) as indexes:
         while some := list(islice(needed, _LEAD)):
-            chunks.prepare(some)
-            indexes.ask(chunks.shards(some))
+            chunks.expect(some, indexes)
             found = (chunks.span(chunk, indexes) for chunk in some)
             # Other values are None (missing chunk) or bytes (stored within references).
             yield from (span for span in found if isinstance(span, tuple))
-    finally:
-        indexes.close()
-
-
-def _iterate_kept_chunks(contents: ZarrContents) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of the chunks of arrays that are read whole and kept."""
-    first = contents.chunks.bases
-    for number, (array, keeps) in enumerate(zip(contents.arrays, contents.arrangement.kept, strict=True)):
-        if keeps:
-            yield first[number] + np.arange(prod(array.layout.grid), dtype=np.int64)
 
 
 def _iterate_used_chunks(contents: ZarrContents, batches: Iterable[list[int]]) -> Iterator[NDArray[np.int64]]:
@@ -179,3 +167,101 @@ def _new(numbers: Iterable[NDArray[np.int64]]) -> Iterator[int]:
             if not seen[place := number & (1 << _PAGE_BITS) - 1]:
                 seen[place] = 1
                 yield number
+
+
+class ZarrMap(Dataset[Any]):
+    """Map-style dataset: ``samples[i]`` is sample ``i`` of a ``ZarrDataset``; negative numbers count from the end.
+
+    A batch of torch's DataLoader (``__getitems__``) is read with all its requests in flight. Safe for any thread and
+    any process (fork, forkserver and spawn); each process keeps the chunks that it used last.
+    """
+
+    def __init__(self, contents: ZarrContents, make: Make, most_bytes: int) -> None:
+        """Build samples of ``contents``; decoded chunks take at most ``most_bytes``, or the needs of one sample."""
+        self._contents, self._make, self._most_bytes = contents, make, most_bytes
+        self._cache = _DecodedChunks()
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        return len(self._contents)
+
+    def __getitem__(self, index: SupportsIndex) -> Any:  # noqa: ANN401  type of the transform's result
+        """Return a sample.
+
+        Raises:
+            IndexError: ``index`` is out of range.
+            PenstockError: A chunk of the sample could not be read.
+
+        """
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Return some samples, in order; see ``__getitem__``."""
+        numbers = [sample_number(index, len(self)) for index in indices]
+        places = self._contents.arrangement.space.positions(np.array(numbers, dtype=np.int64)).tolist()
+        size_of, made = self._contents.chunks.size_of, list[Any]()
+        waiting: list[tuple[int, list[list[ChunkPart]]]] = []
+        wanted: dict[int, int] = {}  # bytes of the chunks of waiting samples
+        for number, place in zip(numbers, places, strict=True):
+            parts = self._contents.parts(place)
+            own = {part.chunk: size_of(part.chunk) for some in parts for part in some if part.chunk >= 0}
+            if waiting and sum((wanted | own).values()) > self._most_bytes:
+                made += self._made(waiting, wanted)
+                waiting, wanted = [], {}
+            waiting.append((number, parts))
+            wanted |= own
+        return made + self._made(waiting, wanted)
+
+    def _made(self, waiting: Sequence[tuple[int, list[list[ChunkPart]]]], wanted: Mapping[int, int]) -> list[Any]:
+        # After a fork: another thread of the parent may have held the lock.
+        if self._cache.process != os.getpid():
+            self._cache = _DecodedChunks()
+        cache, needed = self._cache, sum(wanted.values())
+        values = cache.take(wanted, self._most_bytes - needed)
+        if missing := [chunk for chunk in wanted if chunk not in values]:
+            contents = self._contents
+            pool = contents.pool(self._most_bytes)
+            found = decode_chunks(contents.chunks, missing, contents.source, contents.ahead_parts, pool)
+            values |= zip(missing, found, strict=True)
+        made = [self._make(number, parts, values) for number, parts in waiting]
+        cache.put(values, self._most_bytes)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without the decoded chunks of this process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_cache"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle with an empty cache."""
+        self.__dict__ |= state | {"_cache": _DecodedChunks()}
+
+
+class _DecodedChunks:
+    """Cache of the chunks that one process used last; thread-safe."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._lock = Lock()
+        self._held: OrderedDict[int, NDArray[Any]] = OrderedDict()
+        self._held_bytes = 0
+
+    def take(self, wanted: Iterable[int], most_bytes: int) -> dict[int, NDArray[Any]]:
+        """Remove and return the cached chunks among ``wanted``; evict the oldest others beyond ``most_bytes``."""
+        with self._lock:
+            found = {chunk: self._held.pop(chunk) for chunk in wanted if chunk in self._held}
+            self._held_bytes -= sum(each.nbytes for each in found.values())
+            self._shrink(most_bytes)
+        return found
+
+    def put(self, values: Mapping[int, NDArray[Any]], most_bytes: int) -> None:
+        """Add chunks as the most recently used; evict the oldest beyond ``most_bytes`` in all."""
+        with self._lock:
+            for chunk, each in values.items():
+                if chunk not in self._held:
+                    self._held[chunk] = each
+                    self._held_bytes += each.nbytes
+            self._shrink(most_bytes)
+
+    def _shrink(self, most_bytes: int) -> None:
+        while self._held and self._held_bytes > most_bytes:
+            self._held_bytes -= self._held.popitem(last=False)[1].nbytes

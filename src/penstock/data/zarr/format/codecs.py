@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from penstock.data.zarr.format.layout import DocumentFields, sharding
-from penstock.data.zarr.format.steps import BYTES, COMPRESSORS, SPECIFIED, DecodingStep, Room, crc_step, step_of
+from penstock.data.zarr.format.steps import BYTES, COMPRESSORS, CRC_STEP, SPECIFIED, DecodingStep, Room, step_of
 from penstock.errors import ChecksumMismatch, Damaged, MissingExtra, NoSpace, PenstockError, Unsupported, Unusable
 
 if TYPE_CHECKING:
@@ -29,11 +29,8 @@ class Decoder:
     """Decoder of the chunks of one array. Thread-safe, also in forked children; pickled as its layout.
 
     Zstandard, Blosc, LZ4, zlib, gzip, bz2, LZMA, delta and copies release the GIL, so that threads decode in parallel;
-    shuffle, Fletcher-32 and CRC-32C hold it.
-
-    Attributes:
-        foreign: Whether zarr decodes the chunks.
-        direct: Whether a chunk is decoded straight into ``out``; otherwise it is copied there.
+    shuffle, Fletcher-32 and CRC-32C hold it. ``foreign``: zarr decodes. ``direct``: a chunk is decoded straight into
+    ``out``; otherwise it is copied there.
     """
 
     def __init__(self, layout: Layout, decoding: CodecChain | ForeignDecoder) -> None:
@@ -95,10 +92,8 @@ _MARGIN_BYTES = 1 << 20
 class CodecChain:
     """Chain of decoding steps, each with the room for its result, from bytes to values.
 
-    Attributes:
-        dtype: Type of the decoded bytes, in the stored byte order.
-        shape: Shape of the decoded bytes, in ``order``: row-major (``C``) or column-major (``F``).
-        axes: Transposition from ``shape`` to the shape of the chunk; None: no transposition.
+    ``dtype`` is in the stored byte order, ``shape`` in ``order``: row-major (``C``) or column-major (``F``). ``axes``
+    transpose it to the shape of the chunk.
     """
 
     steps: tuple[tuple[DecodingStep, Room], ...]
@@ -185,7 +180,7 @@ def _v3(fields: DocumentFields, layout: Layout) -> CodecChain | None:
 def _v3_step(fields: DocumentFields, layout: Layout, name: str, configuration: DocumentFields) -> DecodingStep | None:
     """Return a bytes-to-bytes codec: of the specification, or of numcodecs by its prefixed name; None if unknown."""
     if name == "crc32c":
-        return crc_step()
+        return CRC_STEP
     if name in SPECIFIED:
         return _step(fields, "codecs", name, {})
     short = name.removeprefix("numcodecs.")

@@ -1,4 +1,6 @@
-"""Layout of an array in objects: its type, chunks, and their keys; and the form of a shard's index. Pure.
+"""Layout of an array in objects: its type, chunks, and their keys; and the index of a shard. Pure.
+
+The index locates the inner chunks of the codec ``sharding_indexed`` of Zarr v3.
 
 ``Runs``: chunks of several lengths along a dimension, where arrays of several stores are read as one.
 
@@ -17,12 +19,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import prod
-from typing import Any, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 import numpy as np
 
-from penstock.data.zarr.format.steps import CRC_BYTES
+from penstock.data.zarr.format.steps import CRC_BYTES, verify_crc32c
 from penstock.errors import Damaged, Unsupported
+from penstock.values import Span
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _MARGIN_BYTES = 64 << 10  # growth of incompressible data by compressors
 
@@ -50,18 +56,13 @@ class Runs:
         object.__setattr__(self, "starts", (0, *accumulate(self.lengths)))
         object.__setattr__(self, "firsts", (0, *accumulate(counts)))
 
-    @property
-    def count(self) -> int:
-        """Number of chunks."""
-        return self.firsts[-1]
-
     def __rdivmod__(self, elements: Any) -> tuple[Any, Any]:  # noqa: ANN401  an int or an array of them
         """Return the numbers of chunks, and the elements in them."""
         if isinstance(elements, np.ndarray):
             runs = np.searchsorted(self.starts[:-1], elements, side="right") - 1
             numbers, places = np.divmod(elements - np.take(self.starts, runs), np.take(self.sizes, runs))
             return numbers + np.take(self.firsts, runs), places
-        run = self.run_of(elements)
+        run = bisect_right(self.starts, elements, hi=len(self.lengths)) - 1
         number, inside = divmod(elements - self.starts[run], self.sizes[run])
         return number + self.firsts[run], inside
 
@@ -72,10 +73,6 @@ class Runs:
     def __rmul__(self, chunks: int) -> Runs:
         """Return chunks of several chunks each, within the same runs."""
         return Runs(self.lengths, tuple(chunks * size for size in self.sizes))
-
-    def run_of(self, element: int) -> int:
-        """Return the number of the run that contains an element."""
-        return bisect_right(self.starts, element, hi=len(self.lengths)) - 1
 
     def place(self, chunk: int) -> tuple[int, int]:
         """Return the number of the run that contains a chunk, and the number of the chunk in it."""
@@ -144,7 +141,7 @@ class Layout:
         """Number of chunks along each dimension: inner chunks of a sharded array."""
         found = [-(-size // chunk) for size, chunk in zip(self.shape, self.chunks, strict=True)]
         for axis, runs in self.runs.items():
-            found[axis] = runs.count
+            found[axis] = runs.firsts[-1]
         return tuple(found)
 
     @property
@@ -477,6 +474,52 @@ def form_of(fields: DocumentFields) -> IndexForm | None:
     return IndexForm("<" if order == "little" else ">", len(codecs) > 1, end)
 
 
+# Offset and length of an absent inner chunk, which consists of the fill value.
+ABSENT = (1 << 64) - 1
+# A filter may encode 1 byte as 8 (``astype``), or as 16 for complex numbers.
+_MOST_GROWTH = 16
+_INDEX_MARGIN_BYTES = 1 << 20
+
+
+def index_span(layout: Layout, key: str) -> Span:
+    """Return the byte range of a shard's index: ``key`` is the shard's ``layout.object_key``. One request."""
+    form = _read_index_form(layout)
+    size = form.size(prod(layout.ratios))
+    return Span(key, -size) if form.at_end else Span(key, 0, size)
+
+
+def read_index(layout: Layout, data: bytes | bytearray | memoryview, url: str = "") -> NDArray[np.uint64]:
+    """Return offset and length of each inner chunk of a shard, row-major; both are ``ABSENT`` for an absent chunk."""
+    form, chunks = _read_index_form(layout), prod(layout.ratios)
+    if len(data) != form.size(chunks):
+        message = f"the index of the shard has {len(data)} bytes, not the {form.size(chunks)} of {chunks} chunks"
+        raise Damaged(message, url=url)
+    body = verify_crc32c(data, "the shard's index", url) if form.crc else data
+    entries = np.frombuffer(body, f"{form.order}u8").reshape(chunks, 2).astype(np.uint64, copy=False)
+    offsets, lengths = entries[:, 0], entries[:, 1]
+    absent = (offsets == ABSENT) & (lengths == ABSENT)
+    most = _MOST_GROWTH * layout.chunk_bytes + _INDEX_MARGIN_BYTES
+    impossible = ~absent & ((offsets >= 1 << 62) | (lengths > most))
+    if impossible.any():
+        number = int(impossible.argmax())
+        entry = f"{int(lengths[number])} bytes at {int(offsets[number])}"
+        raise Damaged(f"the index of the shard says that its chunk {number} has {entry}: no chunk has", url=url)
+    return entries
+
+
+def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64], etag: str = "") -> Span | None:
+    """Return the location of an inner chunk by the index of its shard, whose version is ``etag``; None if absent."""
+    offset, length = index[layout.inner(chunk)].tolist()
+    return None if offset == ABSENT else Span(layout.object_key(chunk), offset, offset + length, etag)
+
+
+def _read_index_form(layout: Layout) -> IndexForm:
+    form = form_of(DocumentFields(sharding(layout)))
+    if form is None:  # layout_of leaves `shards` None then
+        raise Damaged("this array has no index of shards that can be read")
+    return form
+
+
 # Largest length along one dimension in NumPy.
 _MOST = (1 << 63) - 1
 _MOST_DIMENSIONS = 32  # limit of NumPy 1
@@ -498,12 +541,16 @@ class DocumentFields:
     def damaged(self, name: str, expected: str) -> Damaged:
         """Return the error for an invalid field; ``expected`` describes valid values."""
         found = _short.repr(self.values[name]) if name in self.values else "missing"
-        return Damaged(f"the Zarr metadata is damaged: {self._at(name)} should be {expected}: {found}", url=self.url)
+        return Damaged(
+            f"the Zarr metadata is damaged: field {self._path(name)!r} should be {expected}: {found}", url=self.url
+        )
 
     def unsupported(self, name: str, reason: str) -> Unsupported:
         """Return the error for an unsupported value of a field; ``reason`` explains it."""
         found = _short.repr(self.values.get(name))
-        return Unsupported(f"this Zarr array is not supported: {self._at(name)} is {found}: {reason}", url=self.url)
+        return Unsupported(
+            f"this Zarr array is not supported: field {self._path(name)!r} is {found}: {reason}", url=self.url
+        )
 
     def sizes(self, name: str, least: int) -> tuple[int, ...]:
         """Return the whole numbers of a list, each at least ``least``."""
@@ -558,9 +605,6 @@ class DocumentFields:
 
     def _path(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
-
-    def _at(self, name: str) -> str:
-        return f"field {self._path(name)!r}"
 
 
 def _is_size(value: object, least: int) -> bool:

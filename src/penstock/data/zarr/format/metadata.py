@@ -56,11 +56,6 @@ class Arrays(dict[str, "Layout"]):
         self.record_size: object = None
         self.files: tuple[str, ...] = ()
 
-    @property
-    def whole(self) -> str:
-        """Name of the array that represents the group, if the group itself is an image; else empty."""
-        return self.images.get("", "")
-
     def __missing__(self, name: str) -> Layout:
         """Raise the reason why the layout is missing."""
         if name in self.refused:
@@ -268,11 +263,13 @@ class _Documents:
             raise Unsupported(message, url=self.source.url(prefix)) from error
 
 
-class _Node:
+class _Node(NamedTuple):
     """Node of the hierarchy, by its documents: an array, a group, or nothing."""
 
-    def __init__(self, document: dict[str, Any] | None, attributes: Mapping[str, Any], url: str, kind: str) -> None:
-        self.document, self.attributes, self.url, self.kind = document, attributes, url, kind
+    document: dict[str, Any] | None
+    attributes: Mapping[str, Any]
+    url: str
+    kind: str
 
     @property
     def is_array(self) -> bool:

@@ -13,12 +13,12 @@ in row-major order of the array's chunks.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import os
 import re
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from math import prod
 from threading import Lock
@@ -52,6 +52,8 @@ _HERE = ("file:", "memory:", "fsspec+", "penstock:", "msc:")
 _TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _MOST = 1 << 62  # limit of a byte's offset in an object
 MOST_ROOTS = 1000  # buckets that references may lead to
+_DOCUMENTS = {".zarray", ".zattrs", ".zmetadata", "zarr.json"}
+_BASE64 = b"base64:"
 _RANGE = 3  # items of a reference to a part of an object
 
 
@@ -77,18 +79,11 @@ class References:
     def __init__(self, arrays: Arrays, entries: Entries, url: str, templates: Mapping[str, str]) -> None:
         self.arrays, self.url = arrays, url
         self._entries, self._templates = entries, templates
-        self._local = _is_local(url)
+        self._local = not url or not _SCHEME.match(url) or parse(url).local
         self._roots: dict[str, None] = {}  # beginnings of URLs that passed the check
 
-    def find(self, layout: Layout, chunk: tuple[int, ...]) -> ChunkLocation | bytes | None:
-        """Return the location of the object of a chunk (the shard of a sharded array), or its bytes.
-
-        None without a reference: then the chunk consists of the fill value.
-        """
-        return self.at(layout.object_key(chunk))
-
     def at(self, key: str) -> ChunkLocation | bytes | None:
-        """Return the location of an array's object ``key``, or its bytes: see ``find``."""
+        """Return the location of an array's object, or its bytes; None without a reference: it has the fill value."""
         try:
             entry = self._entries[key]
         except KeyError:
@@ -111,7 +106,7 @@ class References:
         if isinstance(entry, bytes):  # from Parquet
             return entry
         if isinstance(entry, str):
-            return self._inline(entry, key)
+            return _inline_data(entry, f"the reference {key!r} has data that is not Base64", self.url)
         if not isinstance(entry, list | tuple) or len(entry) not in {1, _RANGE} or not isinstance(entry[0], str):
             raise Damaged(f"the reference {key!r} should be text, [URL] or [URL, offset, length]", url=self.url)
         url = self._url(entry[0], key)
@@ -131,7 +126,7 @@ class References:
     def roots(self) -> dict[str, str]:
         """Return the buckets that references lead to, ``scheme://bucket/``, each with the URL of an object in it.
 
-        Empty for references that are read on demand. Invalid references are left out; ``find`` raises their errors.
+        Empty for references that are read on demand. Invalid references are left out; ``at`` raises their errors.
         """
         found: dict[str, str] = {}
         seen: set[str] = set()
@@ -139,7 +134,7 @@ class References:
         for key, entry in () if isinstance(self._entries, Records) else self._entries.items():
             if not isinstance(entry, list | tuple) or not entry or not isinstance(entry[0], str):
                 continue
-            beginning = entry[0][: entry[0].find("/", entry[0].find("://") + 3) + 1] if "://" in entry[0] else ""
+            beginning = _root_of(entry[0])
             if beginning not in divided:
                 divided[beginning] = bool(beginning) and is_divided(beginning)
             if divided[beginning]:  # a mapped prefix ends in "/"
@@ -157,21 +152,13 @@ class References:
                 raise Unsupported(f"these references lead to more than {MOST_ROOTS:,} buckets", url=self.url)
         return found
 
-    def _inline(self, text: str, key: str) -> bytes:
-        if not text.startswith("base64:"):
-            return text.encode("utf-8", "surrogatepass")
-        try:
-            return base64.b64decode(text[7:], validate=True)
-        except (binascii.Error, ValueError):
-            raise Damaged(f"the reference {key!r} has data that is not Base64", url=self.url) from None
-
     def _url(self, text: str, key: str) -> str:
         url = _TEMPLATE.sub(lambda found: self._templates.get(found[1], found[0]), text)
         url = _FILE.sub("file:///", url, count=1) if url.startswith("file:") else url
         if "{{" in url:
             message = f"the reference {key!r} needs the expression {url[:80]!r}: only names of templates are filled in"
             raise Unsupported(message, url=self.url)
-        root = url[: url.find("/", url.find("://") + 3) + 1] if "://" in url else ""
+        root = _root_of(url)
         if not root or root not in self._roots:
             self._check(url, key)
             if root:
@@ -204,7 +191,8 @@ def references_of(data: bytes | Mapping[str, Any], url: str) -> References:
         raise Damaged("cannot read the references: 'refs' and 'templates' should be objects", url=url)
     if not all(isinstance(each, str) and "{" not in each for each in templates.values()):
         raise Unsupported("templates that are expressions are not supported: write the URLs out", url=url)
-    documents = {name: _document(value, url) for name, value in entries.items() if _is_document(name)}
+    named = ((name, value) for name, value in entries.items() if name.rpartition("/")[2] in _DOCUMENTS)
+    documents = {name: _document(value, url) for name, value in named}
     arrays = Arrays(url)
     if ".zmetadata" in documents and not any(name.endswith(".zarray") for name in documents):
         add_consolidated(documents[".zmetadata"], "", arrays, url)
@@ -255,12 +243,9 @@ def _coordinates(place: str, layout: Layout) -> tuple[int, ...] | None:
     return tuple(int(part) * ratio for part, ratio in zip(parts, layout.ratios, strict=True))
 
 
-def _is_local(url: str) -> bool:
-    return not url or not _SCHEME.match(url) or parse(url).local
-
-
-def _is_document(name: str) -> bool:
-    return name.rpartition("/")[2] in {".zarray", ".zattrs", ".zmetadata", "zarr.json"}
+def _root_of(url: str) -> str:
+    """Return a URL up to the slash behind its bucket; "" without one."""
+    return url[: url.find("/", url.find("://") + 3) + 1] if "://" in url else ""
 
 
 def _document(value: object, url: str) -> dict[str, Any]:
@@ -268,12 +253,18 @@ def _document(value: object, url: str) -> dict[str, Any]:
         return dict(value)
     if not isinstance(value, str):
         raise Damaged("a metadata document among references should be text or an object", url=url)
-    if value.startswith("base64:"):
-        try:
-            return parse_document(base64.b64decode(value[7:], validate=True), url)
-        except (binascii.Error, ValueError):
-            raise Damaged("a metadata document among references is not Base64", url=url) from None
-    return parse_document(value.encode("utf-8", "surrogatepass"), url)
+    return parse_document(_inline_data(value, "a metadata document among references is not Base64", url), url)
+
+
+def _inline_data(value: str | bytes, damage: str, url: str) -> bytes:
+    """Return data that stands in place of a reference, as text or Base64; raise ``damage`` for invalid Base64."""
+    data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    if not data.startswith(_BASE64):
+        return data
+    try:
+        return base64.b64decode(data[len(_BASE64) :], validate=True)
+    except ValueError:
+        raise Damaged(damage, url=url) from None
 
 
 METADATA = ".zmetadata"
@@ -283,7 +274,6 @@ _MOST_FILE_BYTES = 256 << 20
 _MOST_HELD_BYTES = 256 << 20
 # Memory that each file takes besides, and that of an absent file: a hostile document may name many small ones.
 _RECORD_BYTES, _ABSENT_BYTES = 1200, 400
-_BASE64 = b"base64:"
 _lock = Lock()  # for all caches: held only briefly
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
@@ -370,18 +360,13 @@ class Records:
         """Read the uncached files of some references, all at once; errors are raised later, for each key."""
         files: dict[str, None] = {}
         for key in keys:
-            try:
-                file, _ = self._place(key)
-            except KeyError:
-                continue
-            if file not in self._held:
-                files[file] = None
-        if files:
-            try:
-                for _ in self._read([*files], self.source.stat_existing([*files])):
+            with suppress(KeyError):
+                files[self._place(key)[0]] = None
+        if some := [file for file in files if file not in self._held]:
+            # Requested again, one by one.
+            with suppress(PenstockError):
+                for _ in self._read(some, self.source.stat_existing(some)):
                     pass
-            except PenstockError:
-                return  # requested again, one by one
 
     def _place(self, key: str) -> tuple[str, int]:
         """Return the file with the reference of a key, and its row in the file."""
@@ -420,12 +405,9 @@ class Records:
 
     def _entry(self, record: _FileReferences, row: int, key: str) -> bytes | list[Any]:
         found = record.at(row)
-        if isinstance(found, bytes) and found.startswith(_BASE64):  # as in fsspec
-            try:
-                return base64.b64decode(found[len(_BASE64) :], validate=True)
-            except (binascii.Error, ValueError):
-                url = self.source.url(self._prefix)
-                raise Damaged(f"the reference {key!r} has data that is not Base64", url=url) from None
+        if isinstance(found, bytes):  # in Base64 or not, as in fsspec
+            damage = f"the reference {key!r} has data that is not Base64"
+            return _inline_data(found, damage, self.source.url(self._prefix))
         return found
 
     def _kept(self, file: str) -> _FileReferences | None:

@@ -13,8 +13,8 @@ import lzma
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from functools import cache, partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -54,25 +54,16 @@ class Room(NamedTuple):
 
 Encoded = bytes | bytearray | memoryview | np.ndarray[Any, Any]
 Out = np.ndarray[Any, Any] | None
+Codec = Any  # of numcodecs, which has no types
 # Decodes bytes, into `out` if it is given (of as many bytes as the room); any exception means damage.
 Decode = Callable[[Encoded, Room, Out], Encoded]
 
 
-class Codec(Protocol):
-    """Interface of the codecs of numcodecs."""
-
-    def decode(self, data: Encoded, out: Out = None) -> Encoded:
-        """Return the decoded data."""
-
-
 @dataclass(frozen=True, slots=True)
 class DecodingStep:
-    """Decoding step of one codec of an array.
+    """Decoding step of one codec; ``encoded_size`` returns None for sizes that are not known beforehand.
 
-    Attributes:
-        encoded_size: Function from decoded to encoded bytes; returns None if that is not known beforehand.
-        verifies: Whether its errors mean that a checksum does not match.
-        into: Whether it writes into ``out``.
+    Errors of a step that ``verifies`` mean that a checksum does not match. ``into``: it writes into ``out``.
     """
 
     name: str
@@ -117,14 +108,13 @@ def _compressor(name: str, codec: Codec, configuration: Mapping[str, Any]) -> De
     return DecodingStep(name, decode, lambda _: None)
 
 
-def crc_step() -> DecodingStep:
-    """Return the codec ``crc32c`` of Zarr v3."""
-    return DecodingStep("crc32c", _crc, lambda size: size + _CHECKSUM_BYTES, verifies=True)
-
-
 def _crc(data: Encoded, room: Room, out: Out) -> Encoded:
     del room, out
     return verify_crc32c(_flat(data), "the chunk")
+
+
+# The codec ``crc32c`` of Zarr v3.
+CRC_STEP = DecodingStep("crc32c", _crc, lambda size: size + _CHECKSUM_BYTES, verifies=True)
 
 
 def _flat(data: Encoded) -> memoryview:
@@ -149,6 +139,10 @@ def _zstd(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
         room.check(max(room.least, _most_of_blocks(data)), "may decode to")
         return codec.decode(data)
     room.check(size)
+    return _decode_into(codec, data, size, out)
+
+
+def _decode_into(codec: Codec, data: Encoded, size: int, out: Out) -> Encoded:
     out = np.empty(size, "u1") if out is None else out
     codec.decode(data, out=out)
     return out
@@ -198,19 +192,15 @@ def _blosc(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
     room.check(size)
     if stored != len(flat):
         raise ValueError(f"Blosc's header says that there are {stored} bytes, not {len(flat)}")
-    out = np.empty(size, "u1") if out is None else out
-    if size:  # empty data has only a header
-        codec.decode(data, out=out)
-    return out
+    # Empty data has only a header.
+    return _decode_into(codec, data, size, out) if size else b"" if out is None else out
 
 
 def _lz4(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
     """Decode LZ4 after the four-byte header of numcodecs; releases the GIL."""
     size = int.from_bytes(bytes(_flat(data)[:4]), "little")
     room.check(size)
-    out = np.empty(size, "u1") if out is None else out
-    codec.decode(data, out=out)
-    return out
+    return _decode_into(codec, data, size, out)
 
 
 _DIRECT = {"zstd": _zstd, "blosc": _blosc, "lz4": _lz4}
@@ -239,23 +229,21 @@ def _stream(make: Callable[[], Any], data: Encoded, room: Room, out: Out, *, end
 
 
 CRC_BYTES = 4
-_digest: Callable[[object], int] | None = None
 
 
 def verify_crc32c(data: bytes | bytearray | memoryview, what: str, url: str = "") -> memoryview:
     """Verify the CRC-32C at the end of a buffer and return the bytes before it. Holds the GIL: 2 GB/s."""
     view = memoryview(data).cast("B")
     body, end = view[:-CRC_BYTES], view[-CRC_BYTES:]
-    if len(end) < CRC_BYTES or (_digest or _load_crc32c())(np.frombuffer(body, "u1")) != int.from_bytes(end, "little"):
+    if len(end) < CRC_BYTES or _load_crc32c()(np.frombuffer(body, "u1")) != int.from_bytes(end, "little"):
         raise ChecksumMismatch(f"the CRC-32C of {what} does not match its {len(body)} bytes", url=url)
     return body
 
 
+@cache
 def _load_crc32c() -> Callable[[object], int]:
-    global _digest  # noqa: PLW0603  imported once, when it is first needed
     try:
         from google_crc32c import value
     except ModuleNotFoundError as error:
         raise MissingExtra("checksums of Zarr need google-crc32c: pip install 'penstock[zarr]'") from error
-    _digest = digest = cast("Callable[[object], int]", value)  # untyped
-    return digest
+    return cast("Callable[[object], int]", value)  # untyped

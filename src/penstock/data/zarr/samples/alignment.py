@@ -64,11 +64,8 @@ class Times(NamedTuple):
 class Alignment(NamedTuple):
     """Common elements of arrays along some dimensions.
 
-    Attributes:
-        values: The common coordinates of each dimension, in the order of the first array.
-        elements: For each array, in order: its elements that have these coordinates, by dimension.
-        words: Description of the common coordinates, a line for each dimension.
-        times: Times to check elements that are paired by their index, by dimension; not kept.
+    ``values`` are the common coordinates by dimension, in the order of the first array; ``elements`` those of each
+    array that have them. ``times`` check elements that are paired by their index, and are not kept.
     """
 
     values: Mapping[str, NDArray[Any]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from itertools import accumulate, combinations
+from itertools import accumulate, chain, combinations
 from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -60,24 +60,17 @@ class Shape:
     def has_steps(self, *, targets: bool) -> bool:
         """Return whether a sample and its target take several elements along the first of ``dims``."""
         taken = [self.offsets, self.target_offsets] if targets else [self.offsets]
-        return len({each for some in taken for each in ((some,) if isinstance(some, int) else some)}) > 1
+        return len({*chain.from_iterable(map(_as_tuple, taken))}) > 1
 
 
 class Arrangement(NamedTuple):
-    """Samples, and the elements that they take.
+    """Samples, and the elements that they take of each array.
 
-    Attributes:
-        space: The samples.
-        extractions: The elements that a sample takes of each array, in the order of arrays. Chunks are numbered
-            consecutively through all arrays, and arrays of the same values have those of the first; a kept array is one
-            chunk, with the number ``-1`` minus the array's number.
-        kept: Whether each array is read once and kept whole: arrays that all samples share, and small ones.
-        block_bytes: Upper limit of the decoded bytes of the chunks that the samples of one block need.
-        chunk_bytes: The same for one sample.
-        sample_bytes: Bytes of the values of one sample.
-        kept_bytes: Bytes of the kept arrays and coordinates.
-        aligned: Elements of the arrays that belong together; None: those with the same number.
-
+    Extractions number chunks consecutively through all arrays, and arrays of the same values have those of the first; a
+    kept array is one chunk, with the number ``-1`` minus the array's number. Kept are arrays that all samples share,
+    and small ones: each is read once. ``block_bytes`` is the upper limit of the decoded bytes of the chunks that the
+    samples of one block need, ``chunk_bytes`` of those that one sample needs. ``aligned`` has the elements that belong
+    together; None: those with the same number.
     """
 
     space: IndexSpace
@@ -95,8 +88,13 @@ def dims_of(layout: Layout) -> tuple[str, ...]:
     return tuple(name or f"dim_{number}" for number, name in enumerate(layout.dims))
 
 
+def lengths_of(layout: Layout) -> dict[str, int]:
+    """Return the lengths of an array by dimension."""
+    return dict(zip(dims_of(layout), layout.shape, strict=True))
+
+
 def default_dims(layouts: Sequence[Layout]) -> tuple[str, ...]:
-    """Return the default dimension that samples are numbered along: the first one of an array with the most dimensions.
+    """Return the first dimension of the array with the most dimensions, for samples to be numbered along.
 
     So the result does not depend on the order of the arrays, and a static field beside fields of several times is the
     same for all samples.
@@ -108,8 +106,7 @@ def default_dims(layouts: Sequence[Layout]) -> tuple[str, ...]:
     if len(firsts) > 1:
         raise Unusable(
             f"the arrays begin with different dimensions: {'; '.join(map(_describe_shape, firsts.values()))}; name the "
-            "one that "
-            f"samples are numbered along: dims={next(iter(firsts))!r}"
+            f"one that samples are numbered along: dims={next(iter(firsts))!r}"
         )
     return tuple(firsts)
 
@@ -140,12 +137,16 @@ def arrange(
     chosen = {name: _choose_elements(name, lengths[name], shape.select.get(name)) for name in lengths}
     sides = [number >= len(layouts) - targets for number in range(len(layouts))]
     windows = [_windows(sampled, shape, is_target=side) for side in (False, True)]
-    taken = [windows[side][sampled[0]] for side in {*sides}]
-    reaches = _reaches(sampled, shape, [_bound_window(each) for each in taken])
+    taken = [_as_tuple(windows[side][sampled[0]]) for side in {*sides}]
+    reaches = _reaches(sampled, shape, [(min(each), max(each)) for each in taken])
     kept = tuple(_is_kept(layout, reaches) for layout in layouts)
-    own = [{} for _ in layouts] if aligned is None else aligned.elements
+    # Of each array, its own elements for the chosen common coordinates.
+    own = [
+        {name: elements_of(some, chosen[name]) for name, some in each.items()}
+        for each in ([{}] * len(layouts) if aligned is None else aligned.elements)
+    ]
     cuts = [
-        _cuts(layout, chosen | _select_own_elements(chosen, elements), windows[side], (shape, factor), kept=keeps)
+        _cuts(layout, chosen | elements, windows[side], (shape, factor), kept=keeps)
         for layout, elements, side, factor, keeps in zip(layouts, own, sides, factors, kept, strict=True)
     ]
     _check_chunks(layouts, cuts, kept)
@@ -156,7 +157,7 @@ def arrange(
         Axis.of(name, _positions(name, len(chosen[name]), reach, shape), reference or chosen[name], edge)
         for (name, reach), edge, reference in zip(reaches.items(), blocks.edges, blocks.references, strict=True)
     ]
-    offsets = {each for some in taken for each in ((some,) if isinstance(some, int) else some)}
+    offsets = {*chain.from_iterable(taken)}
     mask = None if shape.valid is None else _mask(axes, chosen, lengths, shape, offsets)
     if aligned is not None:
         _check_times(mask, axes, aligned, chosen, sorted(offsets))
@@ -225,9 +226,8 @@ def _check_named(layouts: Sequence[Layout], sampled: Sequence[str]) -> None:
         if layout.dims and any(layout.dims) != named and not set(sampled) & {*dims_of(layout)}:
             raise Unusable(
                 f"{_describe_shape(layout)}, and samples lie along {', '.join(map(repr, sampled))}: the metadata of "
-                "one array "
-                "names its dimensions, and that of another does not: store dimension_names (_ARRAY_DIMENSIONS in Zarr "
-                "v2) with both"
+                "one array names its dimensions, and that of another does not: store dimension_names "
+                "(_ARRAY_DIMENSIONS in Zarr v2) with both"
             )
 
 
@@ -253,9 +253,8 @@ def _check_chunks(layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept
         if count > MOST_AT_ONCE:
             raise Unusable(
                 f"{_describe_shape(layout)}, and a sample takes up to {count:,} chunks of {layout.chunks} of it, of at "
-                "most "
-                f"{MOST_AT_ONCE:,}: take patches or a part (select), or store it in larger chunks (penstock zarr copy "
-                "--chunks)"
+                f"most {MOST_AT_ONCE:,}: take patches or a part (select), or store it in larger chunks (penstock zarr "
+                "copy --chunks)"
             )
     if (total := sum(prod(layout.grid) for layout in layouts)) > _MOST_CHUNKS:
         raise Unusable(f"the arrays have {total:,} chunks, and at most {_MOST_CHUNKS:,} can be numbered")
@@ -272,7 +271,8 @@ def _check_axes(sampled: Sequence[str], shape: Shape) -> None:
             cut = [*shape.patch]
             raise Unusable(f"{argument} names {others[0]!r}, which is not cut into patches: patch names {cut}")
     for name in shape.scale:
-        if not _is_run(shape.select.get(name, slice(None))):
+        chosen = shape.select.get(name, slice(None))
+        if not isinstance(chosen, slice) or chosen.step not in (None, 1):
             raise Unusable(f"select of {name!r}, which has a scale, must be a slice without steps")
     for name in shape.stride:
         if name and name not in (*shape.patch, *sampled):
@@ -291,9 +291,8 @@ def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
             if known != length and name in shared:
                 raise Unusable(
                     f"the arrays differ in length along {name!r}: {_describe_shape(first)} and "
-                    f"{_describe_shape(layout)}; pass arrays of "
-                    f'one length, align="coordinates" where each has its coordinates beside it, or scale= where one is '
-                    "finer"
+                    f'{_describe_shape(layout)}; pass arrays of one length, align="coordinates" where each has its '
+                    "coordinates beside it, or scale= where one is finer"
                 )
     return {name: length for name, (length, _) in lengths.items()}
 
@@ -303,16 +302,14 @@ def factor_of(layout: Layout, name: str, layouts: Sequence[Layout], scale: Mappi
 
     An array of points, such as 721 latitudes beside 181, may lack some of the last elements.
     """
-    sizes = [dict(zip(dims_of(each), each.shape, strict=True)).get(name) for each in layouts]
-    least = min((size for size in sizes if size is not None), default=0)
-    length, factor = dict(zip(dims_of(layout), layout.shape, strict=True)).get(name), scale.get(name, 1)
+    least = min((lengths_of(each)[name] for each in layouts if name in dims_of(each)), default=0)
+    length, factor = lengths_of(layout).get(name), scale.get(name, 1)
     if length in (None, least):
         return 1
     if not (least - 1) * factor < length <= least * factor:
         raise Unusable(
             f"scale of {name!r} is {factor}, but {_describe_shape(layout)}, and the coarsest array has {least} "
-            "elements along "
-            "it: pass the number of elements for each of these"
+            "elements along it: pass the number of elements for each of these"
         )
     return factor
 
@@ -330,14 +327,10 @@ def _coarse(layouts: Sequence[Layout], factors: Sequence[Mapping[str, int]]) -> 
     """Return the number of elements of the coarsest array, by scaled dimension, for which all arrays have values."""
     found: dict[str, int] = {}
     for layout, factor in zip(layouts, factors, strict=True):
-        for name, length in zip(dims_of(layout), layout.shape, strict=True):
+        for name, length in lengths_of(layout).items():
             if name in factor:
                 found[name] = min(found.get(name, length), length // factor[name])
     return found
-
-
-def _is_run(selected: object) -> bool:
-    return isinstance(selected, slice) and selected.step in (None, 1)
 
 
 def _describe_shape(layout: Layout) -> str:
@@ -345,29 +338,23 @@ def _describe_shape(layout: Layout) -> str:
 
 
 def _choose_elements(name: str, length: int, selected: int | slice | Sequence[int] | None) -> Sequence[int]:
-    """Return the elements of a dimension that samples may use."""
     if not length:
         raise Unusable(f"no samples: the arrays have no elements along {name!r}")
-    found = _elements(name, length, selected)
+    if selected is None or isinstance(selected, slice):
+        found: Sequence[int] = range(length)[selected or slice(None)]
+    else:
+        single = not isinstance(selected, Sequence | np.ndarray)
+        numbers = [whole(each, f"select's {name!r}") for each in ([selected] if single else selected)]  # type: ignore[union-attr]
+        if any(not -length <= each < length for each in numbers):
+            raise Unusable(f"select goes beyond {name!r}, which has {length} elements: {numbers[:8]}")
+        found = tuple(each % length for each in numbers)
     if not found:
         raise Unusable(f"select leaves nothing of {name!r}, which has {length} elements: {selected!r}")
     return found
 
 
-def _elements(name: str, length: int, selected: int | slice | Sequence[int] | None) -> Sequence[int]:
-    if selected is None:
-        return range(length)
-    if isinstance(selected, slice):
-        return range(length)[selected]
-    single = not isinstance(selected, Sequence | np.ndarray)
-    numbers = [whole(each, f"select's {name!r}") for each in ([selected] if single else selected)]  # type: ignore[union-attr]
-    if any(not -length <= each < length for each in numbers):
-        raise Unusable(f"select goes beyond {name!r}, which has {length} elements: {numbers[:8]}")
-    return tuple(each % length for each in numbers)
-
-
-def _bound_window(window: Sequence[int] | int) -> tuple[int, int]:
-    return (window, window) if isinstance(window, int) else (min(window), max(window))
+def _as_tuple(window: Sequence[int] | int) -> Sequence[int]:
+    return (window,) if isinstance(window, int) else window
 
 
 def _reaches(sampled: Sequence[str], shape: Shape, spreads: Sequence[tuple[int, int]]) -> dict[str, tuple[int, int]]:
@@ -385,11 +372,8 @@ def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> 
     stride = shape.stride.get(name, shape.patch.get(name, 1))
     found = range(max(0, -reach[0]), min(length, length - reach[1]), min(stride, max(length, 1)))
     if not found:
-        why = (
-            f"a patch of {shape.patch[name]} and its halo"
-            if name in shape.patch
-            else f"offsets {reach[0]} to {reach[1]}"
-        )
+        offsets = f"offsets {reach[0]} to {reach[1]}"
+        why = f"a patch of {shape.patch[name]} and its halo" if name in shape.patch else offsets
         raise Unusable(f"no sample along {name!r}: {why} do not fit into {length} elements")
     if name not in shape.within:
         return found
@@ -414,13 +398,6 @@ def _windows(sampled: Sequence[str], shape: Shape, *, is_target: bool) -> dict[s
     return windows
 
 
-def _select_own_elements(
-    chosen: Mapping[str, Sequence[int]], own: Mapping[str, Sequence[int]]
-) -> dict[str, Sequence[int]]:
-    """Return an array's own elements for the chosen elements of the common coordinates."""
-    return {name: elements_of(elements, chosen[name]) for name, elements in own.items()}
-
-
 def _cuts(
     layout: Layout,
     chosen: Mapping[str, Sequence[int]],
@@ -436,8 +413,8 @@ def _cuts(
         if name in shape.scale and isinstance(stored, Runs):
             raise Unusable(f"scale names {name!r}, along which stores of different chunks are joined")
         if factors.get(name, 1) > 1:
-            scale, (first, last), elements = factors[name], _bound_window(windows[name]), chosen[name]
-            window = range(scale * first, scale * (last + 1))
+            scale, taken, elements = factors[name], _as_tuple(windows[name]), chosen[name]
+            window = range(scale * min(taken), scale * (max(taken) + 1))
             fine = range(scale * elements[0], scale * (elements[-1] + 1))
             cuts.append(Cut(chunk, fine, window, axes.index(name), scale))
         elif name in windows:
@@ -488,11 +465,7 @@ def _bytes(layout: Layout) -> int:
 
 
 def _mask(
-    axes: Sequence[Axis],
-    chosen: Mapping[str, Sequence[int]],
-    lengths: Mapping[str, int],
-    shape: Shape,
-    taken: set[int],
+    axes: Sequence[Axis], chosen: Mapping[str, Sequence[int]], lengths: Mapping[str, int], shape: Shape, taken: set[int]
 ) -> NDArray[np.bool_]:
     """Return a mask of valid positions: a sample there takes only valid elements along the dims."""
     sampled = [axis for axis in axes if axis.name not in shape.patch]
@@ -551,15 +524,10 @@ _ANY = 1 << 62
 
 
 class Blocks(NamedTuple):
-    """Blocks of samples.
+    """Blocks of samples: elements of a block along each axis, and the same limits as those of ``Arrangement``.
 
-    Attributes:
-        edges: Elements of a block along each axis; ``Runs`` where chunks differ in length.
-        references: Along each aligned axis, the elements of the array whose chunks define the blocks; None along other
-            axes, where all arrays share the elements.
-        block_bytes: Upper limit of the decoded bytes of the chunks that the samples of one block need.
-        chunk_bytes: The same for one sample.
-
+    ``references`` are, along each aligned axis, the elements of the array whose chunks define the blocks; None along
+    other axes, where all arrays share the elements.
     """
 
     edges: Sequence[int | Runs]
@@ -593,7 +561,9 @@ def blocks_of(arrays: Moving, reaches: Sequence[tuple[int, int]], aligned: Seque
     own, edges = edges_of(by_size[:1]), edges_of(arrays)
     if size(edges) > window_bytes // _RUN_PART:
         edges = own
-    spread = (reaches[0][1] - reaches[0][0]) * _step_along(arrays)
+    spread, cut = reaches[0][1] - reaches[0][0], _cut_along(0, arrays)
+    # Elements of an array between two neighbours that samples may use.
+    spread *= abs(cut.chosen.step) if cut is not None and isinstance(cut.chosen, range) else 1
     run = ceil(spread / (_OVERLAP * largest(edges[0]))) if spread else 1
     while run > 1 and size([run * edges[0], *edges[1:]]) > window_bytes // _RUN_PART:
         run = run * 3 // 4
@@ -602,24 +572,15 @@ def blocks_of(arrays: Moving, reaches: Sequence[tuple[int, int]], aligned: Seque
 
 
 def _cut_along(axis: int, arrays: Moving) -> Cut | None:
-    """Return the first cut that moves along an axis."""
     return next((cut for _, cuts in arrays for cut in cuts if cut.axis == axis), None)
-
-
-def _step_along(arrays: Moving) -> int:
-    """Return how many elements of an array lie between two neighbours that samples may use, along the first axis."""
-    cut = _cut_along(0, arrays)
-    return abs(cut.chosen.step) if cut is not None and isinstance(cut.chosen, range) else 1
 
 
 def _most_along(axis: int, arrays: Moving) -> int | Runs:
     """Return the elements of the largest chunks along an axis; 0 if no array has the axis."""
-    return max((_edge(cut) for _, cuts in arrays for cut in cuts if cut.axis == axis), key=largest, default=0)
-
-
-def _edge(cut: Cut) -> int | Runs:
-    """Return the length of a chunk, counted in positions along the axis of a cut."""
-    return cut.chunk if isinstance(cut.chunk, Runs) else max(1, cut.chunk // cut.scale)
+    some = (cut for _, cuts in arrays for cut in cuts if cut.axis == axis)
+    # Counted in positions along the axis.
+    edges = (cut.chunk if isinstance(cut.chunk, Runs) else max(1, cut.chunk // cut.scale) for cut in some)
+    return max(edges, key=largest, default=0)
 
 
 def _block_bytes(

@@ -87,9 +87,6 @@ class Cut:
 
     def __post_init__(self) -> None:
         """Create the cache of the latest positions."""
-        self._remember()
-
-    def _remember(self) -> None:
         if not isinstance(self.window, int):
             cut = partial(_segments, self.chunk, self.chosen, self.window)
             object.__setattr__(self, "_cached", lru_cache(_KEPT)(cut))
@@ -227,7 +224,6 @@ class IndexSpace:
         self._count()
 
     def _count(self) -> None:
-        """Count the samples, and those of each block."""
         bounds = self._bounds if self._members is None else np.searchsorted(self._members, self._bounds)
         sizes = np.diff(bounds)
         self.samples = int(bounds[-1])
@@ -285,7 +281,6 @@ class IndexSpace:
         return within
 
     def _numbers(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the indices of samples along each axis."""
         found = np.empty((len(numbers), len(self.axes)), dtype=np.int64)
         if not len(numbers):
             return found

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.data.order.weighted import by_sample
-from penstock.data.zarr.samples.arrangement import dims_of
+from penstock.data.zarr.samples.arrangement import lengths_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def sample_weights(
             for cut in each.cuts
             if cut.axis == names.index(name) and cut.scale == 1
         )
-        length = layouts[number].shape[dims_of(layouts[number]).index(name)]
+        length = lengths_of(layouts[number])[name]
         own = {} if arrangement.aligned is None else arrangement.aligned.elements[number]
         tables[names.index(name)] = _tabulate_weights(
             name, given, own.get(name, range(length)), chosen, patch.get(name, 1)

@@ -1,7 +1,7 @@
 """Statistics of the arrays of a dataset: mean, standard deviation, least, greatest and missing values.
 
-1. ``gathering`` lists the chunks that samples touch, reads each once, and adds the moments of its values.
+1. ``gathering`` lists the chunks that samples touch, reads each once, and adds the moments of its values. Versions of
+   objects tell whether the values that saved statistics were made of are still there.
 2. ``moments``: moments of values, and of several sets of values together.
 3. ``record``: ``ZarrStatistics``, which is saved, merged and loaded; and the normalisation of arrays by it.
-   ``versions`` tells whether the values that it was made of are still there.
 """

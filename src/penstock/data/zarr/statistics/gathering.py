@@ -8,25 +8,26 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.chunks.contents import ShardIndexes, box_of
+from penstock.data.zarr.arrays.foreign import ForeignObjects
+from penstock.data.zarr.chunks.contents import ShardIndexes, box_of, within_box
 from penstock.data.zarr.samples.arrangement import dims_of
 from penstock.data.zarr.statistics.moments import Moments, moments_of
 from penstock.data.zarr.statistics.record import ArrayStatistics, ZarrStatistics
-from penstock.data.zarr.statistics.versions import check_cached, check_versions, versions_of
-from penstock.engine.contracts.fetching import ReadCounts
-from penstock.errors import NotFound, Unusable
+from penstock.engine.contracts.driver import List
+from penstock.errors import DatasetChanged, Denied, NotFound, Unsupported, Unusable
 from penstock.progress import bar
-from penstock.values import whole
+from penstock.values import common_folder, whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
     from concurrent.futures import Future
 
     from numpy.typing import NDArray
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
     from penstock.data.zarr.chunks.pool import Limits, MemoryPool
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.samples.arrangement import Arrangement
+    from penstock.data.zarr.values import Values
     from penstock.engine.contracts.fetching import ReadOperation
-    from penstock.values import Span
+    from penstock.source import Source
+    from penstock.values import ObjectMeta, Span
 
     # Numbers of chunks and, if they are known, digests of their versions.
     _Chunks = tuple[NDArray[np.int64], NDArray[np.int64] | None]
@@ -48,22 +51,19 @@ _LEAD = 64
 _SAVED_S = 30.0  # between two states of progress
 
 
-class Sides(NamedTuple):
-    """Names of the arrays of samples, and of those of targets."""
-
-    samples: Sequence[str]
-    targets: Sequence[str]
-
-
 class _ArrayJob(NamedTuple):
-    """Array whose statistics are gathered, by its number in the dataset, and the dimensions that are kept.
+    """Array whose statistics are gathered, for all arrays of the same stored values, by their ``numbers``.
 
-    ``used`` has a mask for each dimension: whether each element is used.
+    ``first`` is the number of its first chunk; ``used`` has a mask for each dimension: whether each element is used;
+    ``kept`` are the numbers of the dimensions that are kept.
     """
 
-    number: int
+    numbers: list[int]
+    array: StoredArray
+    first: int
     used: list[NDArray[np.bool_]]
     kept: tuple[int, ...]
+    statistics: ArrayStatistics
 
 
 def elements_used(arrangement: Arrangement, numbers: Sequence[int], shape: Sequence[int]) -> list[NDArray[np.bool_]]:
@@ -109,7 +109,7 @@ def check_normals(contents: ZarrContents) -> None:
 
 def gather_moments(
     contents: ZarrContents,
-    sides: Sides,
+    form: Values,
     by: Sequence[str],
     limits: Limits,
     part: tuple[int, int],
@@ -121,28 +121,19 @@ def gather_moments(
     """
     threads, shown, save = how
     part = _share(part)
-    groups = _groups(contents.arrays)
-    jobs = [_job(contents, numbers, by) for numbers in groups]
-    chunks = np.concatenate([_chunks(contents, job) for job in jobs])
+    jobs = [_job(contents, numbers, by) for numbers in _groups(contents.arrays)]
+    chunks = np.concatenate([_chunks(job) for job in jobs])
     chunks = chunks[len(chunks) * part[0] // part[1] : len(chunks) * (part[0] + 1) // part[1]]
-    read, versions = _digest_inputs(contents, jobs, by), None if save is None else versions_of(contents, chunks)
-    moments = [Moments.empty([len(job.used[axis]) for axis in job.kept]) for job in jobs]
-    arrays = {
-        number: ArrayStatistics(tuple(dims_of(contents.arrays[job.number].layout)[axis] for axis in job.kept), each)
-        for numbers, job, each in zip(groups, jobs, moments, strict=True)
-        for number in numbers
-    }
-    names = [*sides.samples, *sides.targets]
-    count = len(sides.samples)
+    read, versions = _digest_inputs(jobs, by), None if save is None else versions_of(contents, chunks)
+    arrays = {number: job.statistics for job in jobs for number in job.numbers}
+    names, count = [*form.inputs, *(form.targets or ())], len(form.inputs)
 
     def state(done: int) -> ZarrStatistics:
         some = [(name, arrays[number]) for number, name in enumerate(names)]
         of = "" if versions is None else hashlib.sha256(versions[:done].tobytes()).hexdigest()[:32]
         return ZarrStatistics(dict(some[:count]), dict(some[count:]), read, part, (done, len(chunks)), of)
 
-    done = begun = _resume_statistics(
-        state, save, [(arrays[number], name, number < count) for number, name in enumerate(names)]
-    )
+    done = begun = 0 if save is None else _resume_statistics(state, save, jobs, names)
     saved, counted = monotonic(), True
     try:
         known = None if versions is None else versions[done:]
@@ -150,7 +141,7 @@ def gather_moments(
         with closing(reading), bar("statistics", len(chunks) - done, None, shown=shown) as progress:
             for job, at, found in reading:
                 counted = False
-                moments[job].add(found, at)
+                job.statistics.moments.add(found, at)
                 done += 1
                 counted = True
                 progress(1, 0)
@@ -178,13 +169,9 @@ def _share(part: object) -> tuple[int, int]:
 
 
 def _resume_statistics(
-    state: Callable[[int], ZarrStatistics],
-    save: str | os.PathLike[str] | None,
-    arrays: Iterable[tuple[ArrayStatistics, str, bool]],
+    state: Callable[[int], ZarrStatistics], save: str | os.PathLike[str], jobs: Sequence[_ArrayJob], names: list[str]
 ) -> int:
     """Add the moments of a saved state; return the number of chunks that it has: 0 if one was written anew since."""
-    if save is None:
-        return 0
     try:
         found = ZarrStatistics.load(save)
     except NotFound:
@@ -197,11 +184,11 @@ def _resume_statistics(
         )
     if not now.versions or found.versions != now.versions:
         return 0
-    added = set()
-    for array, name, is_sample in arrays:
-        if id(array.moments) not in added:
-            added.add(id(array.moments))
-            array.moments.add((found.samples if is_sample else found.targets)[name].moments)  # type: ignore[union-attr]
+    for job in jobs:
+        # Arrays of samples come first.
+        number = job.numbers[0]
+        saved = (found.samples if number < len(found.samples) else found.targets)[names[number]]
+        job.statistics.moments.add(saved.moments)  # type: ignore[union-attr]
     return found.chunks[0]
 
 
@@ -213,34 +200,34 @@ def _groups(arrays: Sequence[StoredArray]) -> list[list[int]]:
     return [*found.values()]
 
 
-def _job(contents: ZarrContents, numbers: Sequence[int], by: Sequence[str]) -> _ArrayJob:
+def _job(contents: ZarrContents, numbers: list[int], by: Sequence[str]) -> _ArrayJob:
     array = contents.arrays[numbers[0]]
     dims = dims_of(array.layout)
     if array.decoded.dtype.kind not in _KINDS:
         raise Unusable(f"values of {array.decoded.dtype} have no statistics: select other arrays", url=array.url)
+    used = elements_used(contents.arrangement, numbers, array.layout.shape)
     kept = tuple(axis for axis, name in enumerate(dims) if name in by)
-    return _ArrayJob(numbers[0], elements_used(contents.arrangement, numbers, array.layout.shape), kept)
+    moments = Moments.empty([len(used[axis]) for axis in kept])
+    found = ArrayStatistics(tuple(dims[axis] for axis in kept), moments)
+    return _ArrayJob(numbers, array, contents.chunks.bases[numbers[0]], used, kept, found)
 
 
-def _chunks(contents: ZarrContents, job: _ArrayJob) -> NDArray[np.int64]:
+def _chunks(job: _ArrayJob) -> NDArray[np.int64]:
     """Return the numbers of the chunks that have used elements."""
-    layout = contents.arrays[job.number].layout
-    places = [
-        np.unique(np.asarray(np.flatnonzero(mask) // length))
-        for mask, length in zip(job.used, layout.lengths, strict=True)
-    ]
-    if not places:
-        return np.array([contents.chunks.bases[job.number]], dtype=np.int64)
+    layout = job.array.layout
+    if not job.used:
+        return np.array([job.first], dtype=np.int64)
+    places = [np.unique(np.flatnonzero(mask) // length) for mask, length in zip(job.used, layout.lengths, strict=True)]
     grid = np.meshgrid(*places, indexing="ij")
     numbers = np.ravel_multi_index([each.reshape(-1) for each in grid], layout.grid)
-    return contents.chunks.bases[job.number] + np.asarray(numbers, dtype=np.int64)
+    return job.first + np.asarray(numbers, dtype=np.int64)
 
 
-def _digest_inputs(contents: ZarrContents, jobs: Sequence[_ArrayJob], by: Sequence[str]) -> str:
+def _digest_inputs(jobs: Sequence[_ArrayJob], by: Sequence[str]) -> str:
     """Return the digest of what is read: arrays by URL, their documents, elements and decoding, and kept dimensions."""
     found: list[Any] = [[*by]]
     for job in jobs:
-        array = contents.arrays[job.number]
+        array = job.array
         used = hashlib.sha256(b"".join(np.packbits(mask).tobytes() for mask in job.used)).hexdigest()
         parts = [[*part.where, repr(part.meaning), _serialize_document(part.layout)] for part in array.parts]
         found.append([parts, array.layout.shape, str(array.decoded.dtype), used])
@@ -255,18 +242,17 @@ def _serialize_document(layout: Layout) -> str:
 
 def _read_chunks(
     contents: ZarrContents, jobs: Sequence[_ArrayJob], of: _Chunks, limits: Limits, threads: int
-) -> Generator[tuple[int, tuple[Any, ...], Moments]]:
-    """Yield, for each chunk in order: the number of its job, its elements along kept dimensions, and its moments."""
+) -> Generator[tuple[_ArrayJob, tuple[Any, ...], Moments]]:
+    """Yield, for each chunk in order: its job, its elements along kept dimensions, and its moments."""
     (wanted, known), chunks, source = of, contents.chunks, contents.source
-    owners = np.searchsorted([chunks.bases[job.number] for job in jobs], wanted, side="right") - 1
-    indexes = ShardIndexes(chunks.parts, source, contents.chunks.indexes, ReadCounts())
-    located: deque[tuple[int, int, Span | bytes | None]] = deque()
+    owners = np.searchsorted([job.first for job in jobs], wanted, side="right") - 1
+    indexes = ShardIndexes(chunks, source)
+    located: deque[tuple[_ArrayJob, int, Span | bytes | None]] = deque()
 
     def spans() -> Iterator[Span]:
-        numbered = zip(owners.tolist(), wanted.tolist(), strict=True)
+        numbered = zip((jobs[number] for number in owners.tolist()), wanted.tolist(), strict=True)
         while some := [*islice(numbered, _LEAD)]:
-            chunks.prepare([chunk for _, chunk in some])
-            indexes.ask(chunks.shards(chunk for _, chunk in some))
+            chunks.expect([chunk for _, chunk in some], indexes)
             for job, chunk in some:
                 span = chunks.span(chunk, indexes)
                 located.append((job, chunk, span))
@@ -277,7 +263,7 @@ def _read_chunks(
     # Chunks that are decoded or wait for their turn.
     largest = max(array.decoded.chunk_bytes for array in contents.arrays)
     held = max(1, min(2 * threads, limits.chunk_bytes // max(1, largest)))
-    pending: deque[Future[tuple[int, tuple[Any, ...], Moments]]] = deque()
+    pending: deque[Future[tuple[_ArrayJob, tuple[Any, ...], Moments]]] = deque()
     pool = ThreadPoolExecutor(threads, "penstock-statistics")
     try:
         with source.lookahead(spans(), limits.parts) as ahead:
@@ -288,7 +274,7 @@ def _read_chunks(
                 read = ahead.advance() if isinstance(span, tuple) else span
                 if known is not None and not (read is None or isinstance(read, bytes)):
                     check_cached(contents, chunk, read, int(known[number]))
-                pending.append(pool.submit(decode, job, jobs[job], chunk, read))
+                pending.append(pool.submit(decode, job, chunk, read))
                 while len(pending) >= held:
                     yield pending.popleft().result()
             while pending:
@@ -299,17 +285,11 @@ def _read_chunks(
 
 
 def _decoded(
-    contents: ZarrContents,
-    pool: MemoryPool,
-    number: int,
-    job: _ArrayJob,
-    chunk: int,
-    read: ReadOperation | bytes | None,
-) -> tuple[int, tuple[Any, ...], Moments]:
-    """Decode a chunk; return the moments of its used elements, and where they are along kept dimensions."""
-    layout = contents.arrays[job.number].layout
-    box = box_of(layout, chunk - contents.chunks.bases[job.number])
-    values = contents.chunks.decode(chunk, read, pool)[tuple(slice(each.stop - each.start) for each in box)]
+    contents: ZarrContents, pool: MemoryPool, job: _ArrayJob, chunk: int, read: ReadOperation | bytes | None
+) -> tuple[_ArrayJob, tuple[Any, ...], Moments]:
+    """Decode a chunk; return its job, where its used elements are along kept dimensions, and their moments."""
+    box = box_of(job.array.layout, chunk - job.first)
+    values = contents.chunks.decode(chunk, read, pool)[within_box(box)]
     at: list[Any] = []
     for axis, (each, mask) in enumerate(zip(box, job.used, strict=True)):
         inside = mask[each]
@@ -322,4 +302,120 @@ def _decoded(
     kept = [at[axis] for axis in job.kept]
     if not all(isinstance(each, slice) for each in kept):
         kept = [*np.ix_(*(np.r_[each] for each in kept))]
-    return number, tuple(kept), moments_of(values, job.kept)
+    return job, tuple(kept), moments_of(values, job.kept)
+
+
+_AT_ONCE = 4096  # chunks whose references, or whose objects, are looked up together
+# Up to so many objects are looked up one by one, as are more of which a listing has one among so many keys.
+_FEW, _MOST_LISTED = 16, 64
+
+
+class _UnversionedError(Exception):
+    """A store reports no version of an object."""
+
+
+def versions_of(contents: ZarrContents, chunks: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return a digest for each chunk, of the place and version of its object; None if a store reports no versions.
+
+    The objects' folder is listed; they are looked up by a HEAD each where a store does not list, and where the folder
+    has few of them or few others. Memory of 40 bytes for each chunk.
+    """
+    foreign = [part.objects for part in contents.chunks.parts if isinstance(part.objects, ForeignObjects)]
+    if not all(objects.snapshot for objects in foreign):
+        return None
+    found, names = np.zeros(len(chunks), np.int64), np.zeros(len(chunks), np.int64)
+    homes = np.full(len(chunks), -1)
+    prefixes: dict[int, str] = {}
+    for at, (home, place, span) in enumerate(_places(contents, chunks)):
+        found[at] = _hash_version(place)
+        if span is not None and not foreign:
+            homes[at], names[at] = home, hash(str(span.key))
+            prefixes[home] = common_folder(prefixes.get(home, span.key), span.key)
+    try:
+        for home, prefix in prefixes.items():
+            here = np.flatnonzero(homes == home)
+            wanted, which = np.unique(names[here], return_inverse=True)
+            keys = (span.key for _, _, span in _places(contents, chunks[here]) if span is not None)
+            found[here] ^= _looked_up(contents.sources[home], prefix, wanted, keys)[which]
+    except (_UnversionedError, Denied):
+        return None
+    return found
+
+
+def check_versions(contents: ZarrContents, chunks: NDArray[np.int64], versions: NDArray[np.int64]) -> None:
+    """Raise ``DatasetChanged`` if chunks do not have these versions any more."""
+    now = versions_of(contents, chunks)
+    if now is None or not np.array_equal(versions, now):
+        message = "values were written anew while their statistics were gathered: gather them again"
+        raise DatasetChanged(message, url=contents.arrays[0].url)
+
+
+def check_cached(contents: ZarrContents, chunk: int, read: ReadOperation, known: int) -> None:
+    """Raise ``DatasetChanged`` if a cache (mode ``ttl``) has served a chunk in another version than ``known``."""
+    if read.attempts or not read.version:
+        return
+    [(home, place, _)] = _places(contents, np.array([chunk]))
+    # A listing may name other versions than an answer does.
+    if _hash_version(place) ^ _hash_version(read.version.encode()) != known:
+        source = contents.sources[home]
+        if source.head(read.span.key).etag != read.version:
+            message = "the cache has values of before: pass CacheOptions(mode='revalidate'), or clear it"
+            raise DatasetChanged(message, url=source.url(read.span.key))
+
+
+def _places(contents: ZarrContents, chunks: NDArray[np.int64]) -> Iterator[tuple[int, bytes, Span | None]]:
+    """Yield, for each chunk, the number of the store of its object, its place there or value, and its span."""
+    for start in range(0, len(chunks), _AT_ONCE):
+        some = chunks[start : start + _AT_ONCE].tolist()
+        contents.chunks.prepare(some)
+        for chunk in some:
+            url, span = contents.chunks.object_of(chunk)
+            if span is None or isinstance(span, bytes):
+                yield 0, span or b"", None
+            else:
+                yield getattr(span.key, "home", 0), f"{url} {span.start} {span.stop}".encode(), span
+
+
+def _looked_up(source: Source, prefix: str, wanted: NDArray[np.int64], keys: Iterator[str]) -> NDArray[np.int64]:
+    """Return the version of each object as a number, in the order of ``wanted``, the hashes of their keys.
+
+    0 for missing objects.
+    """
+    if len(wanted) > _FEW and source.supports(List):
+        listed = _listed(source, prefix, wanted)
+        if listed is not None:
+            return listed
+    versions = np.zeros(len(wanted), np.int64)
+    while some := [*dict.fromkeys(islice(keys, _AT_ONCE))]:
+        for key, meta in zip(some, source.stat_existing(some), strict=True):
+            if meta is not None:
+                versions[np.searchsorted(wanted, hash(str(key)))] = _version(meta)
+    return versions
+
+
+def _listed(source: Source, prefix: str, wanted: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Return the versions that a listing reports; None if it reports none, is refused or has too many others."""
+    versions, count = np.zeros(len(wanted), np.int64), 0
+    try:
+        for page in source.pages(prefix):
+            count += len(page.entries)
+            if count > _MOST_LISTED * len(wanted):
+                return None
+            for meta in page.entries:
+                name = hash(meta.key)
+                at = int(np.searchsorted(wanted, name))
+                if at < len(wanted) and wanted[at] == name:
+                    versions[at] = _version(meta)
+    except (_UnversionedError, Denied, Unsupported):
+        return None
+    return versions
+
+
+def _version(meta: ObjectMeta) -> int:
+    if not meta.etag and meta.modified is None:
+        raise _UnversionedError
+    return _hash_version((meta.etag or f"{meta.size} {meta.modified}").encode())
+
+
+def _hash_version(data: bytes) -> int:
+    return int.from_bytes(blake2b(data, digest_size=8).digest(), "little", signed=True)

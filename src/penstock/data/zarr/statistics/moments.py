@@ -28,8 +28,7 @@ _SHORT = 1024
 class Moments:
     """Moments of values; NaN counts as missing. Arrays of one shape: an element for each set of values.
 
-    ``squares`` is the sum of squared distances from the mean; without values, ``least`` is infinity, and ``most`` minus
-    infinity.
+    ``squares`` are summed distances from the mean; without values, ``least`` is infinity, ``most`` minus infinity.
     """
 
     count: NDArray[np.int64]
@@ -42,14 +41,8 @@ class Moments:
     @classmethod
     def empty(cls, shape: Sequence[int] = ()) -> Moments:
         """Return moments of no values."""
-        return cls(
-            count=np.zeros(shape, np.int64),
-            missing=np.zeros(shape, np.int64),
-            mean=np.zeros(shape),
-            squares=np.zeros(shape),
-            least=np.full(shape, np.inf),
-            most=np.full(shape, -np.inf),
-        )
+        zeros = (np.zeros(shape, dtype) for dtype in (np.int64, np.int64, np.float64, np.float64))
+        return cls(*zeros, np.full(shape, np.inf), np.full(shape, -np.inf))
 
     def add(self, other: Moments, at: tuple[Any, ...] = ()) -> None:
         """Add moments of other values to the elements ``at`` (Chan, Golub and LeVeque 1979)."""
@@ -69,7 +62,6 @@ class Moments:
         self.count[at] = count
 
     def _single(self) -> _One:
-        """Return the moments of the only set of values."""
         return tuple(getattr(self, each.name).item() for each in fields(self))
 
     def _set(self, at: tuple[int, ...], one: _One) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.data.zarr.arrays.stored import Normal
-from penstock.data.zarr.samples.arrangement import dims_of
+from penstock.data.zarr.samples.arrangement import dims_of, lengths_of
 from penstock.data.zarr.statistics.moments import Moments
 from penstock.display import panel, table
 from penstock.errors import Damaged, Unusable
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.data.zarr.arrays.stored import StoredArray
     from penstock.data.zarr.format.layout import Layout
+    from penstock.data.zarr.values import Values
     from penstock.options import StoreOptions
 
 _KIND, _VERSION = "penstock-zarr-statistics", 1
@@ -140,7 +141,7 @@ class ZarrStatistics:
         """Return the statistics of an array of samples; if there is none of that name, of targets."""
         found = self.samples.get(name) or self.targets.get(name)
         if found is None:
-            raise KeyError(f"no statistics of {name!r}; there are {', '.join(map(repr, self._names()))}")
+            raise KeyError(f"no statistics of {name!r}; there are {_list_names(self)}")
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -168,8 +169,8 @@ class ZarrStatistics:
             Unusable: There is no such array.
 
         """
-        if wrong := [name for name in names if name not in self._names()]:
-            raise Unusable(f"no statistics of {wrong[0]!r}; there are {', '.join(map(repr, self._names()))}")
+        if wrong := [name for name in names if name not in {*self.samples, *self.targets}]:
+            raise Unusable(f"no statistics of {wrong[0]!r}; there are {_list_names(self)}")
         sides = [
             {name: each if name in names else None for name, each in side.items()}
             for side in (self.samples, self.targets)
@@ -194,7 +195,7 @@ class ZarrStatistics:
             if _left_out(each) != _left_out(self):
                 raise Unusable("cannot merge statistics: only() has left out arrays of some; merge before")
             if each.chunks[0] != each.chunks[1]:
-                raise Unusable(f"cannot merge statistics: {each.progress} were read of part {each.part}")
+                raise Unusable(f"cannot merge statistics: {_describe_progress(each)} were read of part {each.part}")
         if [each.part for each in shares] != [(number, count) for number in range(count)]:
             raise Unusable(f"merge takes parts 0 to {count - 1} of {count}, got {[each.part[0] for each in shares]}")
         first, *rest = shares
@@ -251,7 +252,6 @@ class ZarrStatistics:
 
     @classmethod
     def _of(cls, record: Mapping[str, Any]) -> ZarrStatistics:
-        """Return the statistics of a record of JSON."""
         samples, targets = ({name: _parse_statistics(each) for name, each in record[side].items()} for side in _SIDES)
         (number, count), (done, total) = record["part"], record["chunks"]
         return cls(samples, targets, record["read"], (number, count), (done, total), record["versions"])
@@ -265,58 +265,47 @@ class ZarrStatistics:
         what = {"kind": _KIND, "version": _VERSION, "read": self.read}
         return {**what, "versions": self.versions, "part": [*self.part], "chunks": [*self.chunks], **sides}
 
-    def _names(self) -> list[str]:
-        return [*dict.fromkeys([*self.samples, *self.targets])]
-
-    @property
-    def progress(self) -> str:
-        """Chunks that were read, in words."""
-        return f"{self.chunks[0]:,} of {self.chunks[1]:,} chunks"
-
     def __repr__(self) -> str:
         """Return a line for each array."""
-        lines = [] if self.complete else [f"part {self.part[0]} of {self.part[1]}, {self.progress}"]
+        lines = [] if self.complete else [f"part {self.part[0]} of {self.part[1]}, {_describe_progress(self)}"]
         for title, side in (("", self.samples), ("target ", self.targets)):
             lines += [f"{title}{name or 'array'}: {each}" for name, each in side.items() if each is not None]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """Return the line of each array as a row, for a notebook."""
         sides = (("", self.samples), ("target ", self.targets))
         named = ((f"{title}{name or 'array'}", each) for title, side in sides for name, each in side.items())
         title = "Statistics" if self.complete else f"Statistics of part {self.part[0]} of {self.part[1]}"
-        return panel(f"{title}, {self.progress}", table((name, repr(each)) for name, each in named if each is not None))
+        rows = ((name, repr(each)) for name, each in named if each is not None)
+        return panel(f"{title}, {_describe_progress(self)}", table(rows))
 
-    def normalize(
-        self, arrays: Sequence[StoredArray], samples: Sequence[str], targets: Sequence[str]
-    ) -> list[StoredArray]:
-        """Return the arrays of a dataset, normalised by these statistics.
 
-        Targets without statistics of their own have those of the array of samples with the same name.
+def normalize_arrays(statistics: ZarrStatistics, arrays: Sequence[StoredArray], form: Values) -> list[StoredArray]:
+    """Return the arrays of samples, and those of targets, normalised by statistics.
 
-        Args:
-            arrays: The arrays of samples, and those of targets.
-            samples: Names of the former.
-            targets: Names of the latter.
+    Targets without statistics of their own have those of the array of samples with the same name.
+    """
+    if not statistics.complete:
+        raise Unusable(
+            f"normalize takes statistics of all chunks, got {_describe_progress(statistics)} of part {statistics.part}"
+        )
+    sides = [*(("samples", name) for name in form.inputs), *(("targets", name) for name in form.targets or ())]
+    found = []
+    for array, (side, name) in zip(arrays, sides, strict=True):
+        known = statistics.targets if side == "targets" and name in statistics.targets else statistics.samples
+        if name not in known:
+            raise Unusable(f"normalize has no statistics of {side} {name!r}; there are {_list_names(statistics)}")
+        of, what = known[name], f"{side}[{name!r}]" if name else side
+        found.append(array._replace(normal=None if of is None else _normal(of, what, array.layout)))
+    return found
 
-        Raises:
-            Unusable: There are no statistics of an array, not of all chunks, or of other lengths.
 
-        """
-        if not self.complete:
-            raise Unusable(f"normalize takes statistics of all chunks, got {self.progress} of part {self.part}")
-        sides = [*(("samples", name) for name in samples), *(("targets", name) for name in targets)]
-        found = []
-        for array, (side, name) in zip(arrays, sides, strict=True):
-            known = self.targets if side == "targets" and name in self.targets else self.samples
-            if name not in known:
-                raise Unusable(
-                    f"normalize has no statistics of {side} {name!r}; there are {', '.join(map(repr, self._names()))}"
-                )
-            of = known[name]
-            what = f"{side}[{name!r}]" if name else side
-            found.append(array._replace(normal=None if of is None else _normal(of, what, array.layout)))
-        return found
+def _list_names(statistics: ZarrStatistics) -> str:
+    return ", ".join(map(repr, dict.fromkeys([*statistics.samples, *statistics.targets])))
+
+
+def _describe_progress(statistics: ZarrStatistics) -> str:
+    return f"{statistics.chunks[0]:,} of {statistics.chunks[1]:,} chunks"
 
 
 def _digest_record(record: Mapping[str, Any]) -> str:
@@ -355,7 +344,7 @@ def _parse_statistics(record: Mapping[str, Any] | None) -> ArrayStatistics | Non
 
 def _normal(array: ArrayStatistics, what: str, layout: Layout) -> Normal:
     """Return the normalisation of an array of a layout; raise if its lengths differ."""
-    lengths = dict(zip(dims_of(layout), layout.shape, strict=True))
+    lengths = lengths_of(layout)
     if tuple(lengths.get(name) for name in array.dims) != array.count.shape:
         raise Unusable(
             f"normalize has statistics of {what} by {', '.join(array.dims)} of the lengths {array.count.shape}, "
