@@ -10,8 +10,6 @@ import numpy as np
 from numcodecs.abc import Codec
 from numcodecs.compat import ndarray_copy
 
-__all__ = ["MESSAGES", "VALUES", "Grib", "references"]
-
 VALUES = 280 + np.arange(30).reshape(2, 3, 5) / 2
 _FIRST = base64.b64decode(
     "R1JJQv//AAIAAAAAAAAA0QAAABUBAGIAAAQAAQfkAQEAAAAAAgAAAEgDAAAAAA8AAAAABv///////////////////wAAAAUAAAADAAAAAP////8D"

@@ -16,7 +16,6 @@ from zarr.storage import MemoryStore
 
 from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.layout import chunk_span, index_span, layout_of, read_index
-from tests.data.zarr.samples.grid import pieces
 
 DTYPES = [*("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")]
 FILLS = {
@@ -63,14 +62,14 @@ def values_of(shape, dtype):
 
 
 def read(written, start, stop):
-    """Read a selection as a dataset would: pieces of chunks, decoded by Penstock."""
-    layout, objects = written.layout, written.objects
-    decoder = decoder_of(layout)
-    result = np.empty([last - first for first, last in zip(start, stop, strict=True)], layout.dtype)
-    for chunk, within, at in pieces(layout, start, stop):
-        data = encoded(layout, objects, chunk)
-        result[at] = (decoder.filled() if data is None else decoder.decode(data))[within]
-    return result
+    """Return a selection of all chunks, decoded by Penstock."""
+    layout, decoder = written.layout, decoder_of(written.layout)
+    whole = np.empty([count * size for count, size in zip(layout.grid, layout.chunks, strict=True)], layout.dtype)
+    for chunk in product(*map(range, layout.grid)):
+        data = encoded(layout, written.objects, chunk)
+        box = tuple(slice(at * size, (at + 1) * size) for at, size in zip(chunk, layout.chunks, strict=True))
+        whole[box] = decoder.filled() if data is None else decoder.decode(data)
+    return whole[tuple(map(slice, start, stop))]
 
 
 def encoded(layout, objects, chunk):

@@ -10,8 +10,6 @@ import math
 import pyarrow as pa
 from pyarrow import parquet
 
-__all__ = ["put_references", "record"]
-
 
 def record(rows, size, *, categories=False):
     """Return the file of some references by row, as JSON has them; all other rows of ``size`` are empty."""

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import StateMismatch, Unusable
 from tests.amounts import examples
-from tests.data.zarr.stores import numbered
+from tests.data.zarr.stores import files_of, numbered
 
 HOURS = "hours since 2000-01-01"
 
@@ -140,9 +140,8 @@ def test_references_have_their_coordinates(tmp_path):
     for dataset in (a, b):
         folder = store(tmp_path, dataset)
         entries = {
-            str(path.relative_to(folder)): path.read_text() if path.name == "zarr.json" else [str(path)]
-            for path in folder.rglob("*")
-            if path.is_file()
+            path: data.decode() if path.endswith("zarr.json") else [f"{folder}/{path}"]
+            for path, data in files_of(folder).items()
         }
         document = tmp_path / f"{uuid.uuid4().hex}.json"
         document.write_text(json.dumps(entries))
@@ -199,23 +198,23 @@ def test_array_not_usable_as_a_coordinate_is_refused(alone, values, dims, words)
     ids=["time and pressure", "two pressures", "no time"],
 )
 def test_units_that_cannot_be_compared_are_refused(tmp_path, units, words):
-    where = []
-    for unit in units:
-        folder = tmp_path / uuid.uuid4().hex
-        zarr.create_array(str(folder / "a"), data=numbered((3, 2)), dimension_names=("time", "x"))
-        coordinate = zarr.create_array(str(folder / "time"), data=np.arange(3), dimension_names=("time",))
-        coordinate.attrs["units"] = unit
-        where.append(folder / "a")
+    where = [beside(tmp_path, np.arange(3), units=unit) for unit in units]
     with pytest.raises(Unusable, match=words):
         ps.ZarrDataset(*where, dims="time", align="coordinates")
 
 
-def of_calendar(tmp_path, calendar, *, units="days since 2000-01-01", count=6):
+def beside(tmp_path, values, dim="time", **attributes):
+    """Write an array with a coordinate of some values beside it; return its path."""
     folder = tmp_path / uuid.uuid4().hex
-    zarr.create_array(str(folder / "a"), data=numbered((count, 2)), dimension_names=("time", "x"))
-    coordinate = zarr.create_array(str(folder / "time"), data=np.arange(count), dimension_names=("time",))
-    coordinate.attrs.update({"units": units, "calendar": calendar})
+    zarr.create_array(str(folder / "a"), data=numbered((len(values), 2)), dimension_names=(dim, "x"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr: durations are no part of the specification
+        zarr.create_array(str(folder / dim), data=values, dimension_names=(dim,), attributes=attributes)
     return folder / "a"
+
+
+def of_calendar(tmp_path, calendar, *, units="days since 2000-01-01", count=6):
+    return beside(tmp_path, np.arange(count), units=units, calendar=calendar)
 
 
 @pytest.mark.parametrize(
@@ -266,15 +265,10 @@ def test_coordinates_count_in_the_memory(tmp_path):
 
 @pytest.mark.parametrize("units", ["", "days"])
 def test_durations_and_numbers_are_not_compared(tmp_path, units):
-    where = []
-    for values in (np.arange(3, dtype="m8[h]"), np.arange(3)):
-        folder = tmp_path / uuid.uuid4().hex
-        zarr.create_array(str(folder / "a"), data=numbered((3, 2)), dimension_names=("step", "x"))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # zarr: durations are no part of the specification
-            coordinate = zarr.create_array(str(folder / "step"), data=values, dimension_names=("step",))
-        where.append(folder / "a")
-    coordinate.attrs["units"] = units
+    where = [
+        beside(tmp_path, np.arange(3, dtype="m8[h]"), "step"),
+        beside(tmp_path, np.arange(3), "step", units=units),
+    ]
     with pytest.raises(Unusable, match=r"differ in units and cannot be compared: no units .timedelta64.h.. in"):
         ps.ZarrDataset(*where, dims="step", align="coordinates")
 

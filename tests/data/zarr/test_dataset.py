@@ -12,10 +12,7 @@ import penstock as ps
 from penstock.data.zarr.dataset import ZarrDataset
 from penstock.errors import Unusable
 from penstock.testing.restarts import check_restarts
-from tests.data.zarr.stores import LAYOUTS, numbered, write
-
-DIMS = ("time", "y", "x")
-VALUES = numbered((21, 6, 8))
+from tests.data.zarr.stores import DIMS, LAYOUTS, VALUES, numbered, write
 
 
 @pytest.fixture(params=LAYOUTS)

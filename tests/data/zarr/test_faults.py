@@ -12,7 +12,7 @@ from penstock.errors import Changed, DatasetChanged, Forbidden, PenstockError
 from penstock.interop.zarr import Store
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
-from tests.data.zarr.stores import write
+from tests.data.zarr.stores import upload, write
 
 FILL = -9999
 VALUES = np.arange(96, dtype="i4")
@@ -35,9 +35,7 @@ def bucket(server, tmp_path_factory):
     server.make(name := f"test-{uuid.uuid4().hex}")
     for array, shards in (("plain", {}), ("sharded", {"shards": (32,)})):
         write(folder / array, VALUES, ("t",), chunks=(8,), fill_value=FILL, compressors=None, **shards)
-        for path in (folder / array).rglob("*"):
-            if path.is_file():
-                server.put(name, f"{array}/{path.relative_to(folder / array)}", path.read_bytes())
+        upload(server, name, folder / array)
     return name
 
 
@@ -108,9 +106,7 @@ def written(server, bucket, tmp_path):
     def put(*absent, **layout):
         name, folder = f"array-{uuid.uuid4().hex}", tmp_path / "a"
         write(folder, VALUES, ("t",), chunks=(8,), fill_value=FILL, compressors=None, **layout)
-        for path in folder.rglob("*"):
-            if path.is_file() and str(path.relative_to(folder)) not in absent:
-                server.put(bucket, f"{name}/{path.relative_to(folder)}", path.read_bytes())
+        upload(server, bucket, folder, name, absent)
         return name
 
     return put

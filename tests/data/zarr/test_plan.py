@@ -1,12 +1,23 @@
-"""Plans: their formulas by hand, their advice, and how they are shown."""
+"""Plans: what a process would read, formulas by hand, advice, and how plans and pictures of chunks are shown."""
 
 from __future__ import annotations
 
 import json
+from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 
-from penstock.data.zarr.plan import Figures, Simulated, TrainingSetting, make_plan, picture
+from penstock.data.zarr.plan import (
+    Figures,
+    Simulated,
+    TrainingSetting,
+    make_plan,
+    picture,
+    render_picture,
+    simulate_reads,
+    svg,
+)
 from penstock.errors import Unusable
 
 FIGURES = Figures(
@@ -122,3 +133,62 @@ def test_a_plan_is_text_json_and_a_page():
 def test_a_setting_that_cannot_be_meant_is_refused(wrong, words):
     with pytest.raises(Unusable, match=words):
         TrainingSetting(32, **wrong)
+
+
+def test_two_dimensions_are_rows_and_columns_the_longer_one_across():
+    drawn = picture("t2m", ("time", "lat", "lon"), (4, 2, 1), [(0, 0, 0), (3, 1, 0)])
+    assert render_picture(drawn).splitlines() == ["t2m: lat down, time across", "█···", "···█"]
+
+
+def test_picture_wraps_one_dimension_and_groups_many_chunks_per_cell():
+    drawn = picture("", ("time",), (70,), [(0,), (69,)])
+    lines = render_picture(drawn).splitlines()
+    assert lines[0] == "the array: time, row by row"
+    assert [len(line.rstrip()) for line in lines[1:]] == [64, 6]
+    assert (lines[1][0], lines[2][5]) == ("█", "█")
+    many = picture("", ("time",), (100_000,), [(99_999,)])
+    assert many.cells.shape == (24, 64)
+    assert many.cells.max() == 1
+    assert "(a cell is 66 chunks)" in render_picture(many)
+    wide = picture("", ("y", "x"), (1000, 3000), [(999, 2999)])
+    assert wide.cells[-1, -1] == 1
+
+
+def test_arrays_of_one_chunk_and_of_no_dimensions():
+    assert render_picture(picture("a", ("x",), (1,), [(0,)])).splitlines()[1] == "█"
+    assert render_picture(picture("a", (), (), [()])).splitlines()[1] == "█"
+
+
+def test_the_svg_is_well_formed_and_names_are_escaped():
+    found = ET.fromstring(svg(picture("<a&b>", ("y", "x"), (2, 3), [(1, 2)])))  # noqa: S314  our own
+    rects = [each for each in found if each.tag.endswith("rect")]
+    assert len(rects) == 6
+    assert len({each.get("fill") for each in rects}) == 2
+    assert "<a&b>" in "".join(found.itertext())
+
+
+def follow(batches, *, most_bytes=1 << 40, most=1 << 40, per_chunk=4):
+    return simulate_reads(
+        batches, lambda samples: (samples // per_chunk)[:, None], lambda _: 10, (most_bytes, 1 << 20), most
+    )
+
+
+def test_chunks_are_read_in_the_order_of_their_first_use():
+    found = follow([[9, 8, 0], [1, 2, 10]])
+    assert found.chunks == [2, 0]
+    assert (found.samples, found.first, found.touched) == (6, 2, (2, 0))
+    assert found.held_bytes == 20
+
+
+def test_too_little_memory_costs_reads():
+    jumping = [[at % 4 * 4 + at // 4] for at in range(16)]
+    assert len(follow(jumping).chunks) == 4
+    assert len(follow(jumping, most_bytes=10).chunks) == 16
+
+
+def test_simulation_stops_at_the_requested_sample_limit():
+    found = follow([[sample] for sample in range(1000)], most=100)
+    assert (found.samples, len(found.chunks)) == (100, 25)
+    empty = follow([])
+    assert empty == (0, [], 0, (), 0)
+    assert np.asarray(empty.touched).size == 0

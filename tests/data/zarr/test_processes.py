@@ -12,16 +12,13 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from tests.data.zarr.stores import LAYOUTS, numbered, write
+from tests.data.zarr.stores import DIMS, LAYOUTS, VALUES, write
 
-DIMS = ("time", "y", "x")
-VALUES = numbered((21, 6, 8))
 MIB = 1 << 20
 
 
 @pytest.fixture
-def url(tmp_path, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+def url(tmp_path, nothing_kept):  # noqa: ARG001
     write(tmp_path / "a.zarr", VALUES, DIMS, **LAYOUTS["sharded"])
     return str(tmp_path / "a.zarr")
 
@@ -67,39 +64,34 @@ def _kib(field: str) -> int:
     return int(Path("/proc/self/status").read_text().split(f"{field}:")[1].split()[0])
 
 
-def _grown(url: str) -> None:
-    """Print the rows of an epoch and by how many KiB it raises this process's memory, after a small epoch before."""
-    for _ in ps.DataLoader(ps.ZarrDataset(f"{url}/small", output="numpy"), 8, decode_threads=2):
-        pass
+def _grown(url: str, work: str) -> None:
+    """Print the rows of an epoch, or of random access, and by how many KiB it raises this process's memory.
+
+    A small epoch comes before.
+    """
+    small = ps.ZarrDataset(f"{url}/small", output="numpy")
+    [*ps.DataLoader(small, 8, decode_threads=2)], small.as_map()[0]
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: proc(5)
     rows, before = 0, _kib("VmRSS")
     dataset = ps.ZarrDataset(f"{url}/large", shuffle=True, window_bytes=4 * MIB, memory_bytes=LIMIT, output="numpy")
-    for batch in ps.DataLoader(dataset, 8, decode_threads=2):
-        rows += len(batch)
+    if work == "epoch":
+        for batch in ps.DataLoader(dataset, 8, decode_threads=2):
+            rows += len(batch)
+    else:
+        samples = dataset.as_map()
+        order = np.random.default_rng(2).permutation(len(samples))
+        for begin in range(0, len(order), 64):  # the chunks of 64 samples are more than fit
+            rows += sum(1 for _ in samples.__getitems__(order[begin : begin + 64].tolist()))
     print(rows, _kib("VmHWM") - before)
 
 
-def _grown_by_number(url: str) -> None:
-    """Print what ``_grown`` does of random access to all samples."""
-    small = ps.ZarrDataset(f"{url}/small", output="numpy")
-    [*ps.DataLoader(small, 8, decode_threads=2)], small.as_map()[0]
-    Path("/proc/self/clear_refs").write_text("5")
-    rows, before = 0, _kib("VmRSS")
-    dataset = ps.ZarrDataset(f"{url}/large", shuffle=True, window_bytes=4 * MIB, memory_bytes=LIMIT, output="numpy")
-    samples = dataset.as_map()
-    order = np.random.default_rng(2).permutation(len(samples))
-    for begin in range(0, len(order), 64):  # the chunks of 64 samples are more than fit
-        rows += sum(1 for _ in samples.__getitems__(order[begin : begin + 64].tolist()))
-    print(rows, _kib("VmHWM") - before)
-
-
-@pytest.mark.parametrize("work", ["_grown", "_grown_by_number"], ids=["epoch", "map"])
+@pytest.mark.parametrize("work", ["epoch", "map"])
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc says what a process has held")
 def test_an_epoch_and_samples_by_number_stay_below_their_memory(tmp_path, work):
     values = np.random.default_rng(1).random((3072, 64, 128), dtype="f4")  # 96 MiB
     write(tmp_path / "large", values, DIMS, chunks=(16, 64, 128), compressors=None)
     write(tmp_path / "small", values[:320], DIMS, chunks=(16, 64, 128), compressors=None)
-    code = f"from tests.data.zarr.test_processes import {work}; {work}({str(tmp_path)!r})"
+    code = f"from tests.data.zarr.test_processes import _grown; _grown({str(tmp_path)!r}, {work!r})"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=Path(__file__).parents[3],

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from itertools import islice, product
+from itertools import product
 from math import prod
 
 import numpy as np
@@ -15,7 +15,7 @@ from numcodecs import Blosc, Zstd
 
 import penstock as ps
 from tests.amounts import examples
-from tests.data.zarr.stores import write
+from tests.data.zarr.stores import run_interrupted, write
 
 DIMS = ("t", "y", "x")
 CODECS = {
@@ -98,10 +98,6 @@ def expected(values, shape):
     )
 
 
-def batches(loader, count=None):
-    return [[np.ascontiguousarray(each).tobytes() for each in batch] for batch in islice(loader, count)]
-
-
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_samples_match_the_array_and_arrive_once_after_resuming_on_any_ranks(data):
@@ -115,34 +111,16 @@ def test_samples_match_the_array_and_arrive_once_after_resuming_on_any_ranks(dat
         write(f"{folder}/a", values, DIMS[: len(shape)], **layout)
         assert np.array_equal(zarr.open_array(f"{folder}/a")[...], values)
         wanted = expected(values, sample)
-        order = {
-            "shuffle": shuffle,
-            "window_bytes": window_bytes,
-            "lanes": run["lanes"],
-            "output": "numpy",
-            "decode_cf": False,
-        }
+        order = {"shuffle": shuffle, "window_bytes": window_bytes, "lanes": run["lanes"]}
+        order |= {"output": "numpy", "decode_cf": False}
 
         def load(rank, world):
             dataset = ps.ZarrDataset(f"{folder}/a", **sample, **order, place=ps.Place(rank, world))
             return ps.DataLoader(dataset, run["every"] // world, decode_threads=run["threads"])
 
-        first, then = run["worlds"]
-        loaders = [load(rank, first) for rank in range(first)]
-        parts, states = [], []
-        for loader in loaders:
-            iterator = iter(loader)
-            parts.append(batches(iterator, run["stop"]))
-            states.append(loader.state_dict())
-            iterator.close()
-        assert all(state == states[0] for state in states)
-        ended = len(parts[0]) < run["stop"] or len(parts[0]) * run["every"] >= sum(wanted.values())
-        for rank in range(0 if ended else then):
-            loader = load(rank, then)
-            loader.load_state_dict(states[0])
-            parts.append(batches(loader))
-        for some in (parts[:first], parts[first:]):
+        parts = run_interrupted(load, run["worlds"], run["stop"], run["every"], sum(wanted.values()))
+        for some in (parts[: run["worlds"][0]], parts[run["worlds"][0] :]):
             assert len({len(part) for part in some}) <= 1
-        found = Counter(each for part in parts for batch in part for each in batch)
+        found = Counter(np.ascontiguousarray(each).tobytes() for part in parts for batch in part for each in batch)
     assert not wanted - found
-    assert (found - wanted).total() < max(first, then)  # the last batch has one for each rank at least
+    assert (found - wanted).total() < max(run["worlds"])  # the last batch has one for each rank at least

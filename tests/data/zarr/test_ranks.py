@@ -9,7 +9,7 @@ import torch.distributed as dist
 import penstock as ps
 from penstock.testing.faults import FaultServer
 from tests.data.datasets.ranks import ranks
-from tests.data.zarr.stores import numbered, write
+from tests.data.zarr.stores import numbered, upload, write
 
 SAMPLES, PER, EVERY = 800, 4, 32
 CHUNKS = SAMPLES // PER
@@ -23,9 +23,7 @@ SINGLE = {"chunks": (PER, 3)}
 def server(request, tmp_path):
     write(tmp_path / "a.zarr", numbered((SAMPLES, 3)), ("time", "x"), **getattr(request, "param", SINGLE))
     with FaultServer.within() as server:
-        for path in (tmp_path / "a.zarr").rglob("*"):
-            if path.is_file():
-                server.put(BUCKET, f"a.zarr/{path.relative_to(tmp_path / 'a.zarr').as_posix()}", path.read_bytes())
+        upload(server, BUCKET, tmp_path / "a.zarr")
         yield server
 
 

@@ -109,8 +109,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         target_offsets: Like ``offsets``, for targets: ``range(1, 5)`` takes the next four.
         stride: Elements from one sample to the next along the first of ``dims``, or a mapping by dimension; default: 1,
             and along a patched dimension the size of the patch.
-        patch: Sizes of patches along other dimensions: ``{"lat": 64, "lon": 64}``. An incomplete last patch is left
-            out.
+        patch: Sizes of patches along other dimensions, ``{"lat": 64, "lon": 64}``; an incomplete last one is left out.
         halo: Extra elements on either side of a patch, for samples and not for targets; or a mapping by dimension.
         scale: Elements of the finer arrays for each element of the coarsest, along patched dimensions; or a mapping by
             dimension. ``patch``, ``halo``, ``stride`` and ``select`` count elements of the coarsest, and the finer
@@ -127,8 +126,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         shuffle: True to permute samples; or an order such as ``ps.order.BlockShuffle(…)``.
         seed: Seed of the order.
         window_bytes: Decoded bytes of the chunks whose samples are mixed with one another.
-        lanes: Number of runs of chunks that are read in parallel, each by one rank: see ``ps.order.Lanes``. Default:
-            one per rank.
+        lanes: Runs of chunks read in parallel, each by one rank: see ``ps.order.Lanes``; default: one per rank.
         missing: Value of a chunk that was never written: ``"fill"`` for the fill value of the array, or ``"error"``.
         forbidden_is_missing: Also treat a refusal (403) as a missing object; default: False. S3 answers 403 to callers
             without permission to list the bucket, so a public dataset may need it. But then chunks that you may not
@@ -149,8 +147,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             chunks, arrays and coordinates that are kept, and four batches (a ``prefetch=`` above 2 in the loader adds
             as many). The memory of chunks is kept for the next epoch. ``as_map()`` uses the same limits, without
             batches.
-        store: Options, or the name of a profile; default: environment and profile, or the options of the ``Store`` of
-            an open array or group.
+        store: Options, or the name of a profile; default: environment and profile, or those of an open ``Store``.
         **unknown: Not accepted: the error for an unknown argument says where it belongs.
 
     Raises:
@@ -286,12 +283,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return True
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, also of loaders: see ``IterableDataset.set_epoch``.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        """
+        """Set the epoch of the next iteration, from 0, also of loaders: see ``IterableDataset.set_epoch``."""
         self._iterations.set_epoch(epoch)
 
     def batched(
@@ -439,14 +431,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return {axis.name: column.copy() for axis, column in zip(space.axes, found, strict=True)}
 
     def subset(self, indices: NDArray[np.int64]) -> ZarrDataset:
-        """Return a dataset of the samples with some numbers, in the order of this dataset: see torch's ``Subset``.
+        """Return a dataset of the samples with some numbers, each once, in their order: see torch's ``Subset``.
 
-        Args:
-            indices: Numbers of samples, each once; int64, shape (samples,).
-
-        Raises:
-            Unusable: Samples share elements with others (``offsets``, ``halo``), so a subset would, too.
-
+        Raises ``Unusable`` if samples share elements with others (``offsets``, ``halo``), so that a subset would, too.
         """
         if isinstance(self._order, WeightedBlocks):
             raise Unusable("a weighted dataset has no Subset: take the Subset first, or weights of 0")
@@ -586,28 +573,14 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         )
 
     def url_of(self, index: int) -> str:
-        """Return the URL of the first array, with the position of a sample.
-
-        Args:
-            index: Number of the sample, from 0.
-
-        Raises:
-            IndexError: No such sample exists.
-
-        """
+        """Return the URL of the first array, with the position of a sample; raise ``IndexError`` for an unknown one."""
         if not 0 <= index < len(self._contents):
             raise IndexError(f"sample {index} does not exist: there are {len(self._contents)}, from 0")
         positions = self._contents.arrangement.space.positions(np.array([index], dtype=np.int64))
         return self._contents.name_of(positions.tolist()[0])
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
-        """Return the reading of batches: samples, and the items that decode their chunks.
-
-        Args:
-            batches: Numbers of the samples of each batch.
-            workers: Number of processes that read in parallel and share the read-ahead budget.
-
-        """
+        """Return the reading of batches: samples, and the items that decode their chunks: see ``SampleDataset``."""
         limits, cursor = self._limits, self._iterations.epochs.latest()
         # A resume state may have a different number of lanes than this dataset: design/0057.
         if cursor.lanes and self._blocks:
@@ -620,12 +593,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return ZarrReading(self._contents, batches, workers, limits, self._made, together)
 
     def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
-        """Return the store, and the location of each chunk that a sample needs: see ``BatchableDataset.spans``.
-
-        Args:
-            batches: Numbers of the samples of each batch; default: all samples.
-
-        """
+        """Return the store, and the location of each chunk that a sample needs: see ``BatchableDataset.spans``."""
         some = ([index] for index in range(len(self._contents))) if batches is None else batches
         return self._contents.source, chunk_spans(self._contents, some)
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import warnings
 from contextlib import contextmanager
-from itertools import islice, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import NotFound, Unusable
 from penstock.interop.zarr import Store
-from penstock.testing.faults import FaultServer
 from tests.amounts import examples
-from tests.data.zarr.stores import numbered, write
+from tests.data.zarr.stores import numbered, run_interrupted, write
 
 DAY = np.timedelta64(1, "D")
 START = np.datetime64("2000-01-01", "ns")
@@ -126,24 +125,13 @@ def test_samples_are_those_of_xarray_concat_once_each_on_any_ranks_and_resumes(p
                 with pytest.raises(Unusable, match="no sample"):
                     load(0, 1)
                 return
-            first, then = run["worlds"]
-            loaders, parts, states = [load(rank, first) for rank in range(first)], [], []
-            for loader in loaders:
-                iterator = iter(loader)
-                parts.append([*islice(iterator, run["stop"])])
-                states.append(loader.state_dict())
-                iterator.close()
-            ended = len(parts[0]) < run["stop"] or len(parts[0]) * run["every"] >= len(wanted)
-            for rank in range(0 if ended else then):
-                loader = load(rank, then)
-                loader.load_state_dict(states[0])
-                parts.append([*loader])
+            parts = run_interrupted(load, run["worlds"], run["stop"], run["every"], len(wanted))
         found = [np.ascontiguousarray(each).tobytes() for part in parts for batch in part for each in batch["t2m"]]
     finally:
         shutil.rmtree(folder)
     # The last batch may repeat a few samples, so that all ranks have equally many.
     assert sorted({*found}) == wanted
-    assert len(found) - len(wanted) < max(first, then)
+    assert len(found) - len(wanted) < max(run["worlds"])
 
 
 @pytest.mark.parametrize("kept", [0, 64])
@@ -416,32 +404,30 @@ def test_codecs_shards_packing_and_open_objects_may_differ_between_stores(tmp_pa
     assert np.array_equal(made[10], values[10])
 
 
-def test_stores_of_forty_years_with_a_hole_are_opened_by_one_request_each():
+def test_stores_of_forty_years_with_a_hole_are_opened_by_one_request_each(server):
     """Forty years in a bucket: one has no object for some days, which are NaN, as in xarray."""
     years = [year(365 * n, 365, start=10_000 * n) for n in range(40)]
-    with FaultServer.within() as server:
-        server.make("bucket")
-        urls = [f"s3://bucket/{1980 + n}.zarr" for n in range(40)]
-        for url, each in zip(urls, years, strict=True):
-            store(Store(url, store=server.store), each, chunk=100, time={"chunks": (365,)})
-        ps.delete("s3://bucket/1993.zarr/t2m/c/1/0/0", store=server.store)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            opened = [xr.open_zarr(Store(url, store=server.store), chunks=None) for url in urls]
-            whole = joined(opened)["t2m"].load().to_numpy()
-        before = len(server.seen())
-        given = {"store": server.store, "shuffle": True, "window_bytes": 1 << 16}
-        made = dataset("s3://bucket/*.zarr", **given)
-        sent = [each.key for each in server.seen()[before:]]
-        # All five documents of the first store, and a listing; the coordinates of each store.
-        assert sum(each.endswith("zarr.json") for each in sent) == 40
-        assert len(sent) == 40 + 4 + 1 + 3 * 40
-        before = len(server.seen())
-        found = np.concatenate([batch["t2m"] for batch in ps.DataLoader(made, 32)])
-        # Each chunk once, the orography, and looks at the metadata of the array whose object is not there.
-        assert len(server.seen()) - before <= 40 * 4 + 1 + 3
-        ranks = [dataset("s3://bucket/*.zarr", place=ps.Place(rank, 2), **given) for rank in (0, 1)]
-        halves = np.concatenate([batch["t2m"] for each in ranks for batch in ps.DataLoader(each, 32)])
+    urls = [f"s3://bucket/{1980 + n}.zarr" for n in range(40)]
+    for url, each in zip(urls, years, strict=True):
+        store(Store(url, store=server.store), each, chunk=100, time={"chunks": (365,)})
+    ps.delete("s3://bucket/1993.zarr/t2m/c/1/0/0", store=server.store)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        opened = [xr.open_zarr(Store(url, store=server.store), chunks=None) for url in urls]
+        whole = joined(opened)["t2m"].load().to_numpy()
+    before = len(server.seen())
+    given = {"store": server.store, "shuffle": True, "window_bytes": 1 << 16}
+    made = dataset("s3://bucket/*.zarr", **given)
+    sent = [each.key for each in server.seen()[before:]]
+    # All five documents of the first store, and a listing; the coordinates of each store.
+    assert sum(each.endswith("zarr.json") for each in sent) == 40
+    assert len(sent) == 40 + 4 + 1 + 3 * 40
+    before = len(server.seen())
+    found = np.concatenate([batch["t2m"] for batch in ps.DataLoader(made, 32)])
+    # Each chunk once, the orography, and looks at the metadata of the array whose object is not there.
+    assert len(server.seen()) - before <= 40 * 4 + 1 + 3
+    ranks = [dataset("s3://bucket/*.zarr", place=ps.Place(rank, 2), **given) for rank in (0, 1)]
+    halves = np.concatenate([batch["t2m"] for each in ranks for batch in ps.DataLoader(each, 32)])
     assert int(np.isnan(found[:, 0, 0]).sum()) == 100
     wanted = sorted(each.tobytes() for each in whole)
     assert sorted(np.ascontiguousarray(each).tobytes() for each in found) == wanted

@@ -22,18 +22,7 @@ from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from penstock.source import Source, open_source
 from penstock.testing.servers import Scripted, reply
 from tests.data.zarr.referencefiles import put_references
-from tests.data.zarr.stores import numbered
-
-DIMS = ("time", "y", "x")
-
-
-@pytest.fixture
-def bucket():
-    return f"memory://virtual-{uuid.uuid4().hex}"
-
-
-def objects_of(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+from tests.data.zarr.stores import DIMS, files_of, large, numbered, serve_objects, stacked
 
 
 def virtual(tmp_path, bucket, values, *, name="tas", inline=(), files=2, **how):
@@ -42,7 +31,7 @@ def virtual(tmp_path, bucket, values, *, name="tas", inline=(), files=2, **how):
     how = {"chunks": (4, *values.shape[1:]), "dimension_names": DIMS} | how
     zarr.create_array(str(folder), data=values, **how)
     parts, entries = [bytearray(b"???") for _ in range(files)], {}
-    for number, (key, data) in enumerate(sorted(objects_of(folder).items())):
+    for number, (key, data) in enumerate(sorted(files_of(folder).items())):
         if key in {"zarr.json", ".zarray", ".zattrs"}:
             entries[f"{name}/{key}"] = data.decode()
         elif number in inline:
@@ -69,15 +58,6 @@ def document(tmp_path):
     return write
 
 
-def large(count):
-    """Return values of an array that is too large to be kept whole."""
-    return numbered((count, 256, 256)).astype("f8")
-
-
-def samples(dataset):
-    return np.stack([each.numpy() for each in dataset])
-
-
 @pytest.mark.parametrize("count", [21, 5], ids=["read", "kept"])
 @pytest.mark.parametrize("sharded", [False, True], ids=["chunks", "shards"])
 def test_samples_are_those_of_the_array(tmp_path, bucket, document, count, sharded):
@@ -98,9 +78,9 @@ def test_objects_of_several_stores_are_read_or_of_none(tmp_path, bucket, documen
     with ps.open(f"{bucket}/part1.nc", "rb") as part:
         file.write_bytes(part.read())
     ours = {k: [str(file), *e[1:]] for k, e in entries.items() if isinstance(e, list) and e[0].endswith("part1.nc")}
-    assert np.array_equal(samples(ps.ZarrDataset(document(entries | ours) / "tas")), values)
+    assert np.array_equal(stacked(ps.ZarrDataset(document(entries | ours) / "tas")), values)
     inline = virtual(tmp_path, bucket, values, inline=range(100))
-    assert np.array_equal(samples(ps.ZarrDataset(document(inline) / "tas")), values)
+    assert np.array_equal(stacked(ps.ZarrDataset(document(inline) / "tas")), values)
 
 
 def test_a_chunk_without_a_reference_is_the_fill_value_and_a_reference_to_nothing_an_error(tmp_path, bucket, document):
@@ -108,7 +88,7 @@ def test_a_chunk_without_a_reference_is_the_fill_value_and_a_reference_to_nothin
     entries = virtual(tmp_path, bucket, values, files=1)
     absent = next(key for key in entries if "/c/" in key)
     refs = document({key: entry for key, entry in entries.items() if key != absent}) / "tas"
-    found = samples(ps.ZarrDataset(refs))
+    found = stacked(ps.ZarrDataset(refs))
     assert np.array_equal(found[4:], values[4:])
     assert not found[:4].any()
     with pytest.raises(NotFound, match="never written"):
@@ -146,22 +126,6 @@ def test_a_document_in_a_store_names_no_file_of_this_machine(tmp_path, bucket):
         list(ps.ZarrDataset(f"{bucket}/refs.json/tas"))
 
 
-def serving(objects):
-    """Return a web server of some objects, by path."""
-
-    def answer(received, send):
-        data = objects[received.path]
-        if received.method == "HEAD":
-            send(reply(200, content_length=str(len(data)), etag='"v"'))
-        else:
-            first, last = map(int, received.headers["range"].removeprefix("bytes=").split("-"))
-            part = data[first : last + 1]
-            send(reply(206, part, content_range=f"bytes {first}-{first + len(part) - 1}/{len(data)}", etag='"v"'))
-        return False
-
-    return Scripted(answer)
-
-
 @pytest.mark.parametrize("profile", [False, True], ids=["options", "profile"])
 @pytest.mark.parametrize("local", [False, True], ids=["web", "local"])
 def test_a_document_in_a_store_has_secrets_sent_to_no_host_but_its_own(
@@ -169,7 +133,9 @@ def test_a_document_in_a_store_has_secrets_sent_to_no_host_but_its_own(
 ):
     values, objects = numbered((8, 6, 8)), {}
     entries = virtual(tmp_path, bucket, values, files=1)
-    with ps.open(f"{bucket}/part0.nc", "rb") as part, serving({"/x": part.read()}) as data, serving(objects) as docs:
+    with ps.open(f"{bucket}/part0.nc", "rb") as part:
+        served = {"/x": part.read()}
+    with serve_objects(served) as data, serve_objects(objects) as docs:
         entries |= {k: [f"{data.url}/x", *e[1:]] for k, e in entries.items() if isinstance(e, list)}
         objects["/refs.json"] = json.dumps(entries).encode()
         (tmp_path / "penstock.toml").write_text(
@@ -178,7 +144,7 @@ def test_a_document_in_a_store_has_secrets_sent_to_no_host_but_its_own(
         monkeypatch.setenv("PENSTOCK_CONFIG", str(tmp_path / "penstock.toml"))
         store = "web" if profile else ps.HTTPOptions(headers={"x-team": "climate"})
         url = document(entries) / "tas" if local else f"{docs.url}/refs.json/tas"
-        assert np.array_equal(samples(ps.ZarrDataset(url, store=store)), values)
+        assert np.array_equal(stacked(ps.ZarrDataset(url, store=store)), values)
     assert {each.headers.get("x-team") for each in data.received} == {"climate" if local else None}
     assert {each.headers.get("x-team") for each in docs.received} == (set() if local else {"climate"})
 
@@ -282,11 +248,8 @@ def test_forbidden_parent_metadata_hides_neither_references_nor_missing_arrays(t
         return False
 
     with Scripted(answer) as server:
-        assert ps.ZarrDataset(f"{server.url}/team/refs.parq/tas", dims="time").contents.arrays[0].layout.shape == (
-            8,
-            6,
-            8,
-        )
+        found = ps.ZarrDataset(f"{server.url}/team/refs.parq/tas", dims="time")
+        assert found.contents.arrays[0].layout.shape == (8, 6, 8)
         with pytest.raises(NotFound, match=r"team/era5\.zarr/tas"):
             ps.ZarrDataset(f"{server.url}/team/era5.zarr/tas")
 
@@ -358,4 +321,4 @@ def test_a_bucket_that_path_mapping_divides_is_read_from_all_of_its_places(tmp_p
     )
     monkeypatch.setenv("MSC_CONFIG", str(tmp_path / "msc.yaml"))
     found = ps.ZarrDataset(document(entries) / "tas")
-    assert np.array_equal(samples(found), values)
+    assert np.array_equal(stacked(found), values)

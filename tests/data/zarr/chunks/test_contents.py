@@ -1,18 +1,23 @@
-"""What a dataset consists of is told by a digest, pickles small, and keeps small arrays."""
+"""Contents of a dataset: its digest and pickle, chunks and indexes of shards by number, and kept arrays."""
 
+import itertools
 import pickle
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing import get_context
 from threading import Barrier
 
 import numpy as np
+import pytest
 
+import penstock as ps
+from penstock.data.zarr.chunks.contents import Chunks, IndexCache, ShardIndex, ShardIndexes, whole_arrays
 from penstock.data.zarr.dataset import ZarrDataset
-from penstock.testing.faults import FaultServer
-from tests.data.zarr.stores import SPATIAL, numbered, write
-
-VALUES = numbered((21, 6, 8))
-DIMS = ("time", "y", "x")
+from penstock.engine.contracts.fetching import ReadCounts
+from penstock.errors import Cancelled, ChecksumMismatch, Damaged, NotFound, Unusable
+from penstock.interop.zarr import Store
+from tests.data.zarr.stores import DIMS, LAYOUTS, SHARDED, SPATIAL, VALUES, arrays_at, numbered, upload, write
 
 
 def test_digest_depends_on_samples_but_not_on_location_or_shuffle(tmp_path):
@@ -57,23 +62,20 @@ def test_a_sample_is_named_by_its_place(tmp_path):
     assert ZarrDataset(str(tmp_path / "a")).contents.name_of([7]).endswith("/a/ at time=7")
 
 
-def test_concurrent_threads_read_the_kept_chunks_only_once(tmp_path):
+def test_concurrent_threads_read_the_kept_chunks_only_once(tmp_path, server):
     write(tmp_path / "a", numbered((8, 6), "f4"), ("y", "x"), chunks=(1, 6))
-    with FaultServer.within() as server:
-        for path in (tmp_path / "a").rglob("*"):
-            if path.is_file():
-                server.put("bucket", f"a/{path.relative_to(tmp_path / 'a').as_posix()}", path.read_bytes())
-        contents = ZarrDataset("s3://bucket/a", store=server.store).contents
-        barrier = Barrier(8)
+    upload(server, "bucket", tmp_path / "a")
+    contents = ZarrDataset("s3://bucket/a", store=server.store).contents
+    barrier = Barrier(8)
 
-        def ask(_):
-            barrier.wait()
-            return contents.kept
+    def ask(_):
+        barrier.wait()
+        return contents.kept
 
-        with ThreadPoolExecutor(8) as pool:
-            found = [*pool.map(ask, range(8))]
-        assert all(each is found[0] for each in found)
-        assert len([each for each in server.seen("get", "bucket") if "/c/" in each.key]) == 8  # chunks
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(ask, range(8))]
+    assert all(each is found[0] for each in found)
+    assert len([each for each in server.seen("get", "bucket") if "/c/" in each.key]) == 8  # chunks
 
 
 def test_a_process_that_was_forked_while_another_thread_read_reads_by_itself(tmp_path):
@@ -89,3 +91,146 @@ def test_a_process_that_was_forked_while_another_thread_read_reads_by_itself(tmp
     child.kill()
     assert not alive
     assert found.get() == numbered((8, 6), "f4").tolist()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_all_values_of_an_array_are_read(tmp_path, layout):
+    values = numbered((11, 6, 8))
+    written = write(tmp_path / "a", values, ("t", "y", "x"), **LAYOUTS[layout])
+    [array] = arrays_at(str(tmp_path / "a"), decode_cf=False).values()
+    [found] = whole_arrays(Chunks([array], "fill"), [0], array.source)
+    np.testing.assert_array_equal(found, values)
+    np.testing.assert_array_equal(found, written[...])
+
+
+def test_a_chunk_that_was_never_written_is_full_of_the_fill_value(tmp_path):
+    written = write(tmp_path / "a", numbered((4,)), ("t",), chunks=(2,), fill_value=7)
+    next((tmp_path / "a").glob("c/1")).unlink()
+    [array] = arrays_at(str(tmp_path / "a"), decode_cf=False).values()
+    [found] = whole_arrays(Chunks([array], "fill"), [0], array.source)
+    assert found.tolist() == written[...].tolist() == [0, 1, 7, 7]
+
+
+def test_array_of_too_many_chunks_is_refused_before_they_are_listed(tmp_path):
+    write(tmp_path / "a", numbered((4,)), ("t",), chunks=(2,))
+    [array] = arrays_at(str(tmp_path / "a"), decode_cf=False).values()
+    many = array._replace(layout=replace(array.layout, shape=(1 << 40,)))
+    with pytest.raises(Unusable, match="read as a whole, and has 549,755,813,888 chunks"):
+        whole_arrays(Chunks([many], "fill"), [0], many.source)
+
+
+@pytest.fixture
+def arrays(tmp_path):
+    for name, layout in LAYOUTS.items():
+        write(tmp_path / name, VALUES, **layout)
+    return [arrays_at(str(tmp_path / name))[""] for name in LAYOUTS]
+
+
+def read(arrays, chunks, number):
+    indexes = ShardIndexes(chunks, arrays[0].source)
+    span = chunks.span(number, indexes)
+    if span is None:
+        return chunks.decode(number, None)
+    with arrays[0].source.lookahead(iter([span])) as ahead:
+        return chunks.decode(number, ahead.advance())
+
+
+def test_each_number_is_a_chunk_of_its_array(arrays):
+    chunks = Chunks(arrays, "fill")
+    for array, first in zip(arrays, chunks.bases, strict=False):
+        grid, size = array.layout.grid, array.layout.chunks
+        for number, place in enumerate(itertools.product(*map(range, grid))):
+            box = tuple(slice(at * each, (at + 1) * each) for at, each in zip(place, size, strict=True))
+            found = read(arrays, chunks, first + number)
+            wanted = VALUES[box]
+            np.testing.assert_array_equal(found[tuple(map(slice, wanted.shape))], wanted)
+            assert chunks.size_of(first + number) == found.nbytes
+
+
+def test_a_missing_chunk_is_its_fill_value_or_an_error(tmp_path):
+    write(tmp_path / "a", np.full((4, 2), 7, "f4"), chunks=(2, 2), fill_value=7.5)
+    (tmp_path / "a" / "c" / "1" / "0").unlink()
+    arrays = [arrays_at(str(tmp_path / "a"))[""]]
+    assert read(arrays, Chunks(arrays, "fill"), 1).tolist() == [[7.5, 7.5], [7.5, 7.5]]
+    with pytest.raises(NotFound, match='never written; missing="fill"') as failure:
+        read(arrays, Chunks(arrays, "error"), 1)
+    assert failure.value.url.endswith("/a/c/1/0")
+
+
+def test_a_damaged_chunk_is_an_error_with_its_url(tmp_path):
+    write(tmp_path / "a", VALUES, chunks=(21, 6, 8))
+    path = tmp_path / "a" / "c" / "0" / "0" / "0"
+    path.write_bytes(path.read_bytes()[:-20])
+    arrays = [arrays_at(str(tmp_path / "a"))[""]]
+    with pytest.raises(Damaged) as failure:
+        read(arrays, Chunks(arrays, "fill"), 0)
+    assert failure.value.url.endswith("/a/c/0/0/0")
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    write(tmp_path / "a", numbered((21, 6, 8)), **SHARDED)
+    return [arrays_at(str(tmp_path / "a"))[""]]
+
+
+def key(sharded, number):
+    return 0, f"{sharded[0].layout.key}c/{number}/0/0"
+
+
+def test_an_index_is_read_once(sharded):
+    chunks, counts = Chunks(sharded, "fill"), ReadCounts()
+    indexes = ShardIndexes(chunks, sharded[0].source, counts)
+    indexes.ask([(key(sharded, 0), 0), (key(sharded, 1), 0), (key(sharded, 0), 1)])
+    first = indexes.get(key(sharded, 0), 0)
+    assert first.entries.shape == (8, 2)
+    assert indexes.get(key(sharded, 0), 0) is first
+    assert indexes.get(key(sharded, 1), 0) is not None
+    assert ShardIndexes(chunks, sharded[0].source, counts).get(key(sharded, 0), 0) is first
+    assert counts.requests == 2
+
+
+def test_a_missing_shard_has_no_index(sharded):
+    indexes = ShardIndexes(Chunks(sharded, "fill"), sharded[0].source)
+    assert indexes.get(key(sharded, 9), 0) is None
+
+
+def test_a_damaged_index_is_an_error(sharded, tmp_path):
+    path = tmp_path / "a" / "c" / "0" / "0" / "0"
+    data = bytearray(path.read_bytes())
+    data[-10] ^= 1
+    path.write_bytes(data)
+    indexes = ShardIndexes(Chunks(sharded, "fill"), sharded[0].source)
+    with pytest.raises(ChecksumMismatch, match="index"):
+        indexes.get(key(sharded, 0), 0)
+
+
+def test_the_oldest_indexes_go_first(monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.chunks.contents._MOST_BYTES", 2000)
+    cache = IndexCache()
+    for number in range(4):
+        cache.put((0, str(number)), ShardIndex(np.zeros((50, 2), np.uint64)))
+    assert [cache.get((0, str(number))) is not None for number in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize("place", ["local", "memory", "cached"])
+def test_chunks_of_a_shard_written_anew_are_read_where_they_lie_now(tmp_path, monkeypatch, place):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    url = f"memory://{uuid.uuid4().hex}/a" if place == "memory" else str(tmp_path / "a")
+    options = ps.StoreOptions(cache=ps.CacheOptions(path=str(tmp_path / "cache"))) if place == "cached" else None
+    values = numbered((16, 2)) + 1
+    begun = np.where(np.arange(16)[:, None] % 2, values, 0)
+    array = write(Store(url), begun, chunks=(1, 2), shards=(8, 2), compressors=None)
+    dataset = ps.ZarrDataset(url, output="numpy", store=options)
+    assert np.array_equal(np.stack([*dataset]), begun)
+    array[...] = values
+    found = np.stack([*dataset])
+    assert np.array_equal(found[1::2], values[1::2])
+    assert np.array_equal(np.stack([*ps.ZarrDataset(url, output="numpy", store=options)]), values)
+
+
+def test_a_closed_reading_asks_for_nothing(sharded):
+    indexes = ShardIndexes(Chunks(sharded, "fill"), sharded[0].source)
+    indexes.close()
+    with pytest.raises(Cancelled):
+        indexes.get(key(sharded, 0), 0)
+    assert ps.Place().world == 1

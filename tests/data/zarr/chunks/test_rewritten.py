@@ -12,6 +12,7 @@ from penstock.testing.servers import Scripted
 from tests.engine.fetch.store import Objects
 
 ROWS = 24
+pytestmark = pytest.mark.usefixtures("nothing_kept")
 FIRST = np.repeat(np.arange(1, ROWS + 1, dtype="f4")[:, None], 4, axis=1)
 
 
@@ -46,11 +47,6 @@ def _without(values, *rows):
 # Rows that are absent before and after: each change moves the rows behind it, in a shard of twelve.
 CHANGES = {"first": ((), (0,)), "more": ((0, 12), (11, 23))}
 VERSIONS = {"etag": '"e{}"', "weak": 'W/"e{}"', "none": None}
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_kept(monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
 
 
 @pytest.mark.parametrize(("location", "version", "change"), [*product(("start", "end"), VERSIONS, CHANGES)])

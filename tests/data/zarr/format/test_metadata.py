@@ -1,4 +1,4 @@
-"""Arrays and groups that zarr and xarray wrote are opened with few requests; what is not there or damaged is told."""
+"""Arrays, groups and images that zarr and xarray wrote are opened with few requests; damage is named."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ import re
 import tracemalloc
 import uuid
 import warnings
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from hypothesis import given
+from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
-from penstock.data.zarr.format.metadata import Arrays, open_arrays
+from penstock.data.zarr.format.metadata import Arrays, image_of, open_arrays
 from penstock.errors import Damaged, Denied, Forbidden, NotFound, Unsupported
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match
@@ -79,16 +82,6 @@ def test_a_whole_bucket_may_be_an_array():
     source, _ = bucket({})
     source.put("zarr.json", json.dumps(V3).encode())
     assert open_arrays(source, "")[""].object_key((1, 0)) == "c/1/0"
-
-
-@pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("consolidated", [True, False])
-def test_an_array_that_is_missing_or_unreadable_is_named_where_it_is_looked_up(version, consolidated):
-    arrays = open_arrays(*bucket(written(version, consolidated=consolidated)))
-    with pytest.raises(NotFound, match="'pr'"):
-        arrays["pr"]
-    with pytest.raises(Unsupported, match="variable length"):
-        arrays["more/below/label"]
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -191,10 +184,7 @@ def test_groups_that_never_end_are_refused():
 def test_group_without_listing_is_refused_with_advice(error, monkeypatch):
     source, key = bucket(written(3, consolidated=False))
 
-    def refuse(*_, **__):
-        raise error
-
-    monkeypatch.setattr(type(source), "pages", refuse)
+    monkeypatch.setattr(type(source), "pages", Mock(side_effect=error))
     with pytest.raises(Unsupported, match=r"each by its URL.*memory://"):
         open_arrays(source, key)
 
@@ -281,10 +271,7 @@ def test_names_that_an_array_has_are_its_own():
 def test_an_image_in_a_store_that_cannot_be_listed_has_its_levels(version, monkeypatch):
     source, key = bucket(image(version))
 
-    def refuse(*_, **__):
-        raise NotFound("no page of this folder")
-
-    monkeypatch.setattr(type(source), "pages", refuse)
+    monkeypatch.setattr(type(source), "pages", Mock(side_effect=NotFound("no page of this folder")))
     arrays = open_arrays(source, f"{key}/cells")
     assert (sorted(arrays), arrays.images.get(""), arrays["0"].dims) == (["0", "1"], "0", AXES)
     with pytest.raises(Unsupported, match="cannot be listed"):
@@ -328,3 +315,64 @@ def test_node_type_of_any_type_is_damaged(kind):
     source, key = bucket({"zarr.json": V3 | {"node_type": kind}})
     with pytest.raises(Damaged, match="node_type"):
         open_arrays(source, key)
+
+
+LEVELS = [{"path": "0"}, {"path": "1"}]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "axes"),
+    [
+        ({"multiscales": [{"version": "0.1", "datasets": LEVELS}]}, "tczyx"),
+        ({"multiscales": [{"datasets": LEVELS}]}, "tczyx"),
+        ({"multiscales": [{"version": "0.3", "axes": ["c", "y", "x"], "datasets": LEVELS}]}, "cyx"),
+        ({"multiscales": [{"axes": [{"name": "y", "type": "space"}, {"name": "x"}], "datasets": LEVELS}]}, "yx"),
+        ({"ome": {"version": "0.5", "multiscales": [{"axes": [{"name": "x"}], "datasets": LEVELS}]}}, "x"),
+    ],
+    ids=["0.1", "no version", "0.3", "0.4", "0.5"],
+)
+def test_each_version_of_the_format_is_read(attributes, axes):
+    assert image_of(attributes) == (tuple(axes), ("0", "1"))
+
+
+def test_first_of_several_images_is_used():
+    several = [{"axes": [name], "datasets": [{"path": name}]} for name in ("a", "b")]
+    assert image_of({"multiscales": several}) == (("a",), ("a",))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"version": "0.4", "datasets": LEVELS},
+        {"axes": ["x", "x"], "datasets": LEVELS},
+        {"axes": ["x", 5], "datasets": LEVELS},
+        {"axes": ["x", ""], "datasets": LEVELS},
+        {"axes": ["x"], "datasets": []},
+        {"axes": ["x"], "datasets": [{"path": "0"}, {"path": "/"}]},
+        {"axes": ["x"], "datasets": [{"path": "0"}, "1"]},
+        {"axes": ["x"], "datasets": [{"path": "../0"}]},
+        {"axes": ["x"]},
+    ],
+)
+def test_multiscales_metadata_violating_the_specification_is_ignored(image):
+    assert image_of({"multiscales": [image]}) is None
+
+
+def test_only_the_oldest_images_go_without_axes():
+    assert image_of({"ome": {"version": "0.5", "multiscales": [{"datasets": LEVELS}]}}) is None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda some: (
+        st.lists(some, max_size=3)
+        | st.dictionaries(st.sampled_from(["multiscales", "ome", "axes", "datasets", "path", "name", "version"]), some)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["multiscales", "ome"]), JSON))
+def test_no_attributes_are_an_error(attributes):
+    image = image_of(attributes)
+    assert image is None or (all(image.axes) and all(image.paths))

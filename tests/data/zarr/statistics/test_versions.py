@@ -12,33 +12,10 @@ import penstock as ps
 from penstock.data.zarr.statistics import gathering
 from penstock.errors import DatasetChanged, Unusable
 from penstock.interop.zarr import Store
-from penstock.testing.faults import FaultServer
-from penstock.testing.servers import Scripted, reply
-from tests.data.zarr.stores import write
+from tests.data.zarr.stores import files_of, serve_objects, write
 
 DIMS = ("time", "x")
 LAYOUTS = {"chunks": {"chunks": (2, 4)}, "shards": {"chunks": (1, 4), "shards": (4, 4)}}
-
-
-def serving(objects):
-    """Return a web server of some objects, by path, which lists none."""
-
-    def answer(received, send):
-        data = objects.get(received.path)
-        if data is None:
-            send(reply(404))
-            return False
-        etag = f'"{hash(data):x}"'
-        if received.method == "HEAD":
-            send(reply(200, content_length=str(len(data)), etag=etag))
-            return False
-        start, stop = received.range or (0, len(data))
-        part = data[start:stop]
-        where = f"bytes {start}-{start + len(part) - 1}/{len(data)}"
-        send(reply(206, part, content_range=where, etag=etag) if received.range else reply(200, data, etag=etag))
-        return False
-
-    return Scripted(answer)
 
 
 def constant(place, value, length=64, **layout):
@@ -67,22 +44,20 @@ def interrupt(monkeypatch, url, save, after, **how):
 
 @pytest.mark.parametrize("scheme", ["file", "memory", "s3"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_statistics_of_values_written_anew_are_gathered_anew(tmp_path, monkeypatch, scheme, layout):
-    with FaultServer.within() as server:
-        server.make("bucket")
-        store = server.store if scheme == "s3" else None
-        place = {"file": f"{tmp_path}/a", "memory": f"memory://{tmp_path.name}/a", "s3": "s3://bucket/a"}[scheme]
-        save, how = tmp_path / "s.json", LAYOUTS[layout]
-        for value in (1, 2):
-            constant(Store(place, store=store), value, **how)
+def test_statistics_of_values_written_anew_are_gathered_anew(tmp_path, monkeypatch, scheme, layout, server):
+    store = server.store if scheme == "s3" else None
+    place = {"file": f"{tmp_path}/a", "memory": f"memory://{tmp_path.name}/a", "s3": "s3://bucket/a"}[scheme]
+    save, how = tmp_path / "s.json", LAYOUTS[layout]
+    for value in (1, 2):
+        constant(Store(place, store=store), value, **how)
+        assert mean(place, save, store=store) == value
+        with monkeypatch.context() as patch:
+            patch.setattr(gathering, "moments_of", None)
             assert mean(place, save, store=store) == value
-            with monkeypatch.context() as patch:
-                patch.setattr(gathering, "moments_of", None)
-                assert mean(place, save, store=store) == value
-        save.unlink()
-        interrupt(monkeypatch, place, save, 5, store=store)
-        constant(Store(place, store=store), 3, **how)
-        assert mean(place, save, store=store) == 3
+    save.unlink()
+    interrupt(monkeypatch, place, save, 5, store=store)
+    constant(Store(place, store=store), 3, **how)
+    assert mean(place, save, store=store) == 3
 
 
 def test_chunks_that_appear_or_go_after_statistics_were_saved_are_noticed(tmp_path):
@@ -133,48 +108,42 @@ def test_values_written_anew_while_statistics_are_gathered_are_an_error(tmp_path
 
 
 @pytest.mark.parametrize("fails", ["few", "denied", "foreign"])
-def test_versions_are_listed_or_looked_up_one_by_one(tmp_path, monkeypatch, fails):
-    with FaultServer.within() as server:
-        server.make("bucket")
-        place = Store("s3://bucket/a", store=server.store)
-        constant(place, 1)
-        if fails == "denied":
-            monkeypatch.setattr(gathering, "_listed", lambda *_: None)
-        if fails == "foreign":
-            monkeypatch.setattr(gathering, "_MOST_LISTED", 1)
-            for number in range(9):
-                with ps.open(f"s3://bucket/a/c/{number}/other", "wb", store=server.store) as writer:
-                    writer.write(b"x")
-        dataset = ps.ZarrDataset("s3://bucket/a", dims="time", store=server.store)
-        if fails == "few":
-            dataset = dataset.split_at(8)[0]
-        before = len(server.seen("head"))
-        for _ in range(2):
-            assert dataset.statistics(save=tmp_path / "s.json")[""].mean == 1
-        assert len(server.seen("head")) - before == 3 * (4 if fails == "few" else 32)
-        constant(place, 2)
-        assert dataset.statistics(save=tmp_path / "s.json")[""].mean == 2
+def test_versions_are_listed_or_looked_up_one_by_one(tmp_path, monkeypatch, fails, server):
+    place = Store("s3://bucket/a", store=server.store)
+    constant(place, 1)
+    if fails == "denied":
+        monkeypatch.setattr(gathering, "_listed", lambda *_: None)
+    if fails == "foreign":
+        monkeypatch.setattr(gathering, "_MOST_LISTED", 1)
+        for number in range(9):
+            with ps.open(f"s3://bucket/a/c/{number}/other", "wb", store=server.store) as writer:
+                writer.write(b"x")
+    dataset = ps.ZarrDataset("s3://bucket/a", dims="time", store=server.store)
+    if fails == "few":
+        dataset = dataset.split_at(8)[0]
+    before = len(server.seen("head"))
+    for _ in range(2):
+        assert dataset.statistics(save=tmp_path / "s.json")[""].mean == 1
+    assert len(server.seen("head")) - before == 3 * (4 if fails == "few" else 32)
+    constant(place, 2)
+    assert dataset.statistics(save=tmp_path / "s.json")[""].mean == 2
 
 
-def test_versions_of_a_thousand_chunks_are_two_lists(tmp_path):
-    with FaultServer.within() as server:
-        server.make("bucket")
-        constant(Store("s3://bucket/a", store=server.store), 1, 1001, chunks=(1, 4))
-        dataset = ps.ZarrDataset("s3://bucket/a", dims="time", store=server.store)
-        dataset.statistics(save=tmp_path / "s.json")
-        before = len(server.seen())
-        dataset.statistics(save=tmp_path / "s.json")
-        assert [each.verb for each in server.seen()[before:]] == ["list", "list"]
+def test_versions_of_a_thousand_chunks_are_two_lists(tmp_path, server):
+    constant(Store("s3://bucket/a", store=server.store), 1, 1001, chunks=(1, 4))
+    dataset = ps.ZarrDataset("s3://bucket/a", dims="time", store=server.store)
+    dataset.statistics(save=tmp_path / "s.json")
+    before = len(server.seen())
+    dataset.statistics(save=tmp_path / "s.json")
+    assert [each.verb for each in server.seen()[before:]] == ["list", "list"]
 
 
 def test_statistics_over_http_and_references_have_versions(tmp_path):
     objects = {}
-    with serving(objects) as web:
+    with serve_objects(objects) as web:
         for value in (1, 2):
             constant(tmp_path / "a", value, 4, compressors=None)
-            for path in (tmp_path / "a").rglob("*"):
-                if path.is_file():
-                    objects[f"/{path.relative_to(tmp_path)}"] = path.read_bytes()
+            objects |= {f"/a/{path}": data for path, data in files_of(tmp_path / "a").items()}
             assert mean(f"{web.url}/a", tmp_path / "web.json") == value
             # The document stays, and the file that it leads to is another.
             (tmp_path / "data.nc").write_bytes(b"".join(objects[f"/a/c/{n}/0"] for n in range(2)))
@@ -219,17 +188,15 @@ def test_session_of_icechunk_that_writes_has_no_version(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("mode", ["ttl", "revalidate"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_values_that_a_cache_has_of_before_are_not_saved_as_statistics_of_those_that_are_there(tmp_path, layout, mode):
-    with FaultServer.within() as server:
-        server.make("bucket")
-        place, save = Store("s3://bucket/a", store=server.store), tmp_path / "s.json"
-        store = replace(server.store, cache=ps.CacheOptions(path=str(tmp_path), mode=mode))
-        constant(place, 1, **LAYOUTS[layout])
-        assert mean("s3://bucket/a", save, store=store) == 1
-        constant(place, 2, **LAYOUTS[layout])
-        if mode == "ttl":
-            with pytest.raises(DatasetChanged, match="the cache has values of before"):
-                mean("s3://bucket/a", save, store=store)
-        else:
-            assert mean("s3://bucket/a", save, store=store) == 2
-        assert mean("s3://bucket/a", save, store=server.store) == 2
+def test_cached_values_of_before_are_not_saved_as_statistics_of_those_that_are_there(tmp_path, layout, mode, server):
+    place, save = Store("s3://bucket/a", store=server.store), tmp_path / "s.json"
+    store = replace(server.store, cache=ps.CacheOptions(path=str(tmp_path), mode=mode))
+    constant(place, 1, **LAYOUTS[layout])
+    assert mean("s3://bucket/a", save, store=store) == 1
+    constant(place, 2, **LAYOUTS[layout])
+    if mode == "ttl":
+        with pytest.raises(DatasetChanged, match="the cache has values of before"):
+            mean("s3://bucket/a", save, store=store)
+    else:
+        assert mean("s3://bucket/a", save, store=store) == 2
+    assert mean("s3://bucket/a", save, store=server.store) == 2

@@ -390,10 +390,9 @@ def records_above(url: str | os.PathLike[str], store: StoreOptions | str | None)
 
 def _readable(source: Source, key: str) -> ObjectMeta | None:
     """Return the metadata of an object; None if it does not exist or may not be read."""
-    try:
+    with suppress(Denied):
         return source.stat_existing([key])[0]
-    except Denied:
-        return None
+    return None
 
 
 def of_manifests(manifests: Mapping[str, Manifest], store: StoreOptions | str | None) -> VirtualArrays:

@@ -134,11 +134,12 @@ def _one(cannot: str, parts: Sequence[StoredArray], along: str, *, stacked: bool
     """Return arrays as one; its chunks lie in the runs of the arrays."""
     first = parts[0].layout
     _check_same(cannot, parts, "" if stacked else along)
+    dims = first.dims
     if stacked:
         axis, runs = 0, Runs((1,) * len(parts), (1,) * len(parts))
         shape, chunks, dims = (len(parts), *first.shape), (1, *first.chunks), (along, *dims_of(first))
     else:
-        axis, dims = dims_of(first).index(along), first.dims
+        axis = dims_of(first).index(along)
         runs = Runs(*zip(*((each.layout.shape[axis], each.layout.chunks[axis]) for each in parts), strict=True))
         shape = _with(first.shape, axis, sum(runs.lengths))
         chunks = _with(first.chunks, axis, max(runs.sizes))

@@ -204,26 +204,26 @@ def references_of(data: bytes | Mapping[str, Any], url: str) -> References:
 
 
 def references_of_manifests(
-    manifests: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]], url: str = ""
+    manifests: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]],
 ) -> References:
     """Return the references of VirtualiZarr's arrays: name → (``metadata.to_dict()``, ``manifest.dict()``).
 
-    A manifest's keys are coordinates of chunks (``0.0.1``), its values ``{"path", "offset", "length"}``. ``url`` is
-    the URL that they were loaded from; by default they belong to this program, and may name files of this machine.
+    A manifest's keys are coordinates of chunks (``0.0.1``), its values ``{"path", "offset", "length"}``. They belong to
+    this program, and may name files of this machine.
     """
-    arrays, entries = Arrays(url), dict[str, Any]()
+    arrays, entries = Arrays(), dict[str, Any]()
     for name, (document, manifest) in manifests.items():
-        check_name(name, url)
-        arrays.put(name, f"{name}/" if name else "", document, document.get("attributes") or {}, url)
+        check_name(name, "")
+        arrays.put(name, f"{name}/" if name else "", document, document.get("attributes") or {}, "")
         layout = arrays.get(name)
         if layout is None:
             continue
         for place, entry in manifest.items():
             chunk = _coordinates(place, layout)
             if chunk is None or not isinstance(entry, Mapping):
-                raise Damaged(f"the manifest of {name!r} has {place!r}, which is not a chunk", url=url)
+                raise Damaged(f"the manifest of {name!r} has {place!r}, which is not a chunk")
             entries[layout.object_key(chunk)] = [entry.get("path"), entry.get("offset"), entry.get("length")]
-    return References(arrays, entries, url, {})
+    return References(arrays, entries, "", {})
 
 
 def references_of_records(arrays: Arrays, source: Source, prefix: str) -> References:

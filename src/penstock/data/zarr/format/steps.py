@@ -125,7 +125,8 @@ def _flat(data: Encoded) -> memoryview:
 def _decode_bounded(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
     """Decode a codec with a bounded result. Shuffle, Fletcher-32 and CRC-32C hold the GIL; delta and copies do not."""
     del room, out
-    return codec.decode(data)
+    decoded: Encoded = codec.decode(data)
+    return decoded
 
 
 def _zstd(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
@@ -137,7 +138,8 @@ def _zstd(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
     # numcodecs decodes all blocks, whatever their number.
     if size is None:
         room.check(max(room.least, _most_of_blocks(data)), "may decode to")
-        return codec.decode(data)
+        decoded: Encoded = codec.decode(data)
+        return decoded
     room.check(size)
     return _decode_into(codec, data, size, out)
 

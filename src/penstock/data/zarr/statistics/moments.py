@@ -41,8 +41,9 @@ class Moments:
     @classmethod
     def empty(cls, shape: Sequence[int] = ()) -> Moments:
         """Return moments of no values."""
-        zeros = (np.zeros(shape, dtype) for dtype in (np.int64, np.int64, np.float64, np.float64))
-        return cls(*zeros, np.full(shape, np.inf), np.full(shape, -np.inf))
+        count, missing = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        mean, squares = np.zeros(shape), np.zeros(shape)
+        return cls(count, missing, mean, squares, np.full(shape, np.inf), np.full(shape, -np.inf))
 
     def add(self, other: Moments, at: tuple[Any, ...] = ()) -> None:
         """Add moments of other values to the elements ``at`` (Chan, Golub and LeVeque 1979)."""
