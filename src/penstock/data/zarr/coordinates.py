@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, join_stores, numbered
 from penstock.data.zarr.chunks.contents import Chunks, whole_arrays
-from penstock.data.zarr.format.cf import dates_of, times_in, times_of
+from penstock.data.zarr.format.cf import dates_of, times_in
 from penstock.data.zarr.samples.alignment import (
     Alignment,
     Coordinate,
@@ -366,12 +366,18 @@ def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
         # NumPy has no such dates: all in the units of the first.
         of = (each._replace(values=times_in(stored[0].units, *each[:4])) for each in stored)
         return [Coordinate(each.values, stored[0].units, each.url) for each in of]
-    return [
-        Coordinate(times_of(each.values, each.units, each.calendar, each.url), "", each.url)
-        if _SINCE in each.units
-        else Coordinate(each.values, "", each.url)
-        for each in stored
-    ]
+    return [Coordinate(_decode_times(each), "", each.url) for each in stored]
+
+
+def _decode_times(stored: _Stored) -> NDArray[Any]:
+    """Return times as ``datetime64``; raise where NumPy cannot represent them: another calendar, or distant years."""
+    if _SINCE not in stored.units:
+        return stored.values
+    found = dates_of(*stored[:4])
+    if found.dtype.kind != "M":
+        message = f"times in {stored.units!r} of the calendar {stored.calendar!r} cannot be compared with others"
+        raise Unusable(f"{message}: store both in one unit", url=stored.url)
+    return found
 
 
 def dates_along(arrays: Sequence[StoredArray], name: str, memory_bytes: int) -> tuple[int, NDArray[Any]]:
@@ -385,7 +391,7 @@ def dates_along(arrays: Sequence[StoredArray], name: str, memory_bytes: int) -> 
             stored = _Coordinates(memory_bytes).read(place)
             if stored.values.dtype.kind == "M":
                 return number, stored.values
-            return number, dates_of(stored.values, stored.units, stored.calendar, stored.url)
+            return number, dates_of(*stored[:4])
     raise Unusable(
         f"no array has times beside it along {name!r}, to compare dates with: give numbers of elements",
         url=arrays[0].url,

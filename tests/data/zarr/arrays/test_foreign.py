@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 import penstock as ps
-from penstock.data.zarr.arrays.foreign import arrays_of, is_opened
+from penstock.data.zarr.arrays.foreign import arrays_of, classify_object
 from penstock.data.zarr.format.metadata import open_arrays
 from penstock.engine.buffer import Buffer
 from penstock.errors import Cancelled, Damaged, NotFound, Transient, Unsupported, Unusable
@@ -89,7 +89,7 @@ def test_an_array_of_xarray_is_traced_to_its_array(folder, decoded):
         assert opened.arrays[""].key == "tas/"
         assert isinstance(opened.store, LocalStore)
     store = Store("memory://objects-of-xarray/a")
-    assert is_opened(dataset)
+    assert classify_object(dataset)
     assert arrays_of(zarr.create_array(store, name="b/c", shape=(2,), dtype="f4", overwrite=True)).url == store.url
 
 
@@ -105,8 +105,8 @@ def test_lazy_or_transformed_arrays_are_refused_with_url_advice(folder):
         arrays_of(lazy[["tas"]] + 1).arrays["tas"]
     with pytest.raises(Unusable, match="neither an array"):
         arrays_of(np.zeros(3))
-    assert not is_opened(np.zeros(3))
-    assert not is_opened("s3://b/k")
+    assert not classify_object(np.zeros(3))
+    assert not classify_object("s3://b/k")
 
 
 def test_variables_of_several_stores_are_refused():

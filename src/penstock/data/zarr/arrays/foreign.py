@@ -83,11 +83,6 @@ def reader_of(store: Any) -> Callable[[str, int, int | None], bytes | None]:  # 
     return read
 
 
-def is_opened(value: object) -> bool:
-    """Return whether a value is an array or group of zarr, or a dataset, array or variable of xarray."""
-    return _classify_object(value) != ""
-
-
 def arrays_of(value: object) -> Opened:
     """Return the layouts of an open array or group of zarr, or of an object that xarray opened from one.
 
@@ -95,7 +90,7 @@ def arrays_of(value: object) -> Opened:
     out. Variables that cannot be traced to an array (loaded or computed) have no layout: their lookup raises an error
     that says what to pass instead.
     """
-    kind = _classify_object(value)
+    kind = classify_object(value)
     if not kind:
         raise Unusable(f"neither an array or group of zarr nor a dataset or array of xarray: {type(value).__name__}")
     arrays, stores, described = Arrays(), list[Any](), dict[str, Any]()
@@ -106,7 +101,7 @@ def arrays_of(value: object) -> Opened:
         if isinstance(array, PenstockError):
             arrays.refused[name] = array
             continue
-        if _classify_object(array) == "group":
+        if classify_object(array) == "group":
             described[name] = array.attrs
             continue
         document = {**array.metadata.to_dict()}
@@ -131,7 +126,7 @@ def manifests_of(value: object) -> dict[str, Manifest]:
 
     Empty without virtual variables; raises if there are virtual variables and a data variable that is not.
     """
-    kind = _classify_object(value)
+    kind = classify_object(value)
     if not kind or hasattr(value, "store_path"):
         return {}
     xarrays = cast("Any", value)
@@ -157,8 +152,8 @@ def _manifest(variable: Any) -> Manifest:  # noqa: ANN401  a variable of xarray
     return layer.metadata.to_dict() | moved, layer.manifest.dict()
 
 
-def _classify_object(value: object) -> str:
-    """Return ``group`` or ``array``; empty for other objects. Does not import zarr or xarray."""
+def classify_object(value: object) -> str:
+    """Return ``group`` or ``array`` for an object of zarr or xarray, which are not imported; empty for others."""
     kinds = {"Dataset": "group", "Group": "group", "Array": "array", "DataArray": "array", "Variable": "array"}
     for each in type(value).__mro__:
         if each.__module__.partition(".")[0] in {"zarr", "xarray"} and each.__name__ in kinds:

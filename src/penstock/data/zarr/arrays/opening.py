@@ -15,7 +15,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.data.zarr.arrays.foreign import arrays_of, foreign_objects, is_opened, manifests_of
+from penstock.data.zarr.arrays.foreign import arrays_of, classify_object, foreign_objects, manifests_of
 from penstock.data.zarr.arrays.series import joined_along, stores_of
 from penstock.data.zarr.arrays.stored import OwnObjects, ReferencedObjects, StoredArray
 from penstock.data.zarr.format.metadata import Arrays, open_arrays, with_names
@@ -66,7 +66,7 @@ def open_inputs(given: object, what: str, manner: Manner) -> dict[str, StoredArr
     if isinstance(given, str | os.PathLike):
         return _at(given, what, manner)
     # Before mappings: datasets of xarray are mappings, too.
-    if is_opened(given):
+    if classify_object(given):
         return _of_object(given, what, manner)
     if isinstance(given, Mapping):
         if not given:

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _MOST_BYTES = 64 << 20
 _MOST_FILES = 100_000  # whose versions are kept: 20 MiB or so
 _TRIES = 4  # readings of what belongs together in a shard that is written anew meanwhile
-_index_lock = Lock()  # for all caches: held only briefly
-os.register_at_fork(before=_index_lock.acquire, after_in_parent=_index_lock.release, after_in_child=_index_lock.release)
+_lock = Lock()  # for all caches, and for kept values: held only briefly
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class ShardIndex(NamedTuple):
@@ -79,7 +79,7 @@ class IndexCache:
 
     def put(self, shard: Shard, index: ShardIndex | None) -> None:
         """Replace the index of a shard; None removes it."""
-        with _index_lock:
+        with _lock:
             if (old := self._held.pop(shard, None)) is not None:
                 self._held_bytes -= old.entries.nbytes
             if index is None:
@@ -437,10 +437,6 @@ def _locate_chunk(bases: Sequence[int], grids: Sequence[_Grid], chunk: int) -> t
     if grid.stacked:
         del place[axis]
     return grid.first + part, grid.layouts[part], tuple(place)
-
-
-_lock = Lock()  # held only briefly
-os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 class _Kept:

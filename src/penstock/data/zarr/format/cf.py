@@ -91,15 +91,6 @@ def cf_of(layout: Layout, url: str = "", *, asked: bool = True) -> Decoding | No
     return found
 
 
-def times_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str = "") -> np.ndarray[Any, Any]:
-    """Return times as xarray decodes them, ``datetime64``; raise if NumPy cannot represent them."""
-    found = dates_of(values, units, calendar, url)
-    if found.dtype.kind != "M":
-        message = f"times in {units!r} of the calendar {calendar!r} cannot be compared with others"
-        raise Unusable(f"{message}: store both in one unit", url=url)
-    return found
-
-
 def dates_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str = "") -> np.ndarray[Any, Any]:
     """Return times as xarray decodes them: ``datetime64``, or objects of cftime for what NumPy cannot represent."""
     try:

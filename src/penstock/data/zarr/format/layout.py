@@ -373,15 +373,13 @@ def fill_value(fields: DocumentFields, dtype: np.dtype[Any], version: int) -> np
     """
     found, native = fields.values.get("fill_value"), dtype.newbyteorder("=")
     if found is None and version == 2:  # noqa: PLR2004  the format's version
-        return _scalar(np.array("NaT", native) if native.kind in "mM" else np.zeros((), native))
-    try:
-        with np.errstate(all="ignore"):
-            return _scalar(_decode_fill_value(found, native, version))
-    except (ValueError, TypeError, OverflowError, binascii.Error):
-        raise fields.damaged("fill_value", f"a value of the type {native}") from None
-
-
-def _scalar(array: np.ndarray[Any, Any]) -> np.generic:
+        array = np.array("NaT", native) if native.kind in "mM" else np.zeros((), native)
+    else:
+        try:
+            with np.errstate(all="ignore"):
+                array = _decode_fill_value(found, native, version)
+        except (ValueError, TypeError, OverflowError, binascii.Error):
+            raise fields.damaged("fill_value", f"a value of the type {native}") from None
     scalar: np.generic = array.reshape(1)[0]
     return scalar
 
