@@ -18,40 +18,24 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.errors import PenstockError
 from tests.amounts import examples
+from tests.data.zarr.format import test_documents
+from tests.data.zarr.memory_arrays import named
 
 MOST_BYTES, MOST_S = 1 << 30, 5.0
 
 
-def _named(name, **configuration):
-    return {"name": name, "configuration": configuration}
-
-
-BYTES = _named("bytes", endian="little")
-V2 = {
-    "zarr_format": 2,
-    "shape": [6, 4],
-    "chunks": [3, 4],
-    "dtype": "<f4",
-    "compressor": None,
-    "fill_value": 0,
-    "order": "C",
-    "filters": None,
-    "dimension_separator": ".",
-}
+BYTES = named("bytes", endian="little")
+V2 = {**test_documents.V2, "shape": [6, 4], "fill_value": 0, "dimension_separator": "."}
 V3 = {
-    "zarr_format": 3,
-    "node_type": "array",
+    **test_documents.V3,
     "shape": [6, 4],
-    "data_type": "float32",
-    "chunk_grid": _named("regular", chunk_shape=[3, 4]),
-    "chunk_key_encoding": _named("default", separator="/"),
+    "chunk_key_encoding": named("default", separator="/"),
     "fill_value": 0,
-    "codecs": [BYTES],
     "attributes": {"scale_factor": 0.5, "units": "days since 2000-01-01"},
     "dimension_names": ["time", "x"],
 }
-SHARDS = _named("sharding_indexed", chunk_shape=[3, 2], codecs=[BYTES], index_codecs=[BYTES, {"name": "crc32c"}])
-TIMES = {**V3, "shape": [6], "chunk_grid": _named("regular", chunk_shape=[3]), "dimension_names": ["time"]}
+SHARDS = named("sharding_indexed", chunk_shape=[3, 2], codecs=[BYTES], index_codecs=[BYTES, {"name": "crc32c"}])
+TIMES = {**V3, "shape": [6], "chunk_grid": named("regular", chunk_shape=[3]), "dimension_names": ["time"]}
 FILTERS = [{"id": "delta", "dtype": "<f4"}, {"id": "astype", "encode_dtype": "<f4", "decode_dtype": "<f8"}]
 ATTRIBUTES = {"_ARRAY_DIMENSIONS": ["time", "x"], "multiscales": [{"axes": ["t", "x"], "datasets": [{"path": "a"}]}]}
 GROUP = {"zarr_format": 3, "node_type": "group", "attributes": {}}
@@ -63,15 +47,15 @@ REFERENCES = {
 STORES = [
     {".zarray": {**V2, "filters": FILTERS, "compressor": {"id": "zlib", "level": 1}}, ".zattrs": ATTRIBUTES},
     {".zarray": {**V2, "filters": [{"id": "base64"}], "compressor": {"id": "zstd", "level": 1}}},
-    {"zarr.json": {**V3, "codecs": [_named("transpose", order=[1, 0]), BYTES, _named("zstd"), _named("crc32c")]}},
+    {"zarr.json": {**V3, "codecs": [named("transpose", order=[1, 0]), BYTES, named("zstd"), named("crc32c")]}},
     {"zarr.json": {**V3, "codecs": [SHARDS]}},
-    {"zarr.json": {**V3, "codecs": [_named("numcodecs.delta", dtype="<f4"), BYTES, _named("gzip", level=1)]}},
+    {"zarr.json": {**V3, "codecs": [named("numcodecs.delta", dtype="<f4"), BYTES, named("gzip", level=1)]}},
     {".zgroup": {"zarr_format": 2}, ".zmetadata": {"metadata": {"a/.zarray": V2, "a/.zattrs": ATTRIBUTES}}},
     {"zarr.json": {**GROUP, "consolidated_metadata": {"kind": "inline", "metadata": {"a": V3, "time": TIMES}}}},
     {
         "zarr.json": GROUP,
         "a/zarr.json": V3,
-        "time/zarr.json": {**TIMES, "data_type": _named("numpy.datetime64", unit="s")},
+        "time/zarr.json": {**TIMES, "data_type": named("numpy.datetime64", unit="s")},
     },
     {"r.json": REFERENCES},
 ]
@@ -154,11 +138,11 @@ KNOWN = {
     "node type": ({"zarr.json": {**GROUP, "node_type": ["array"]}}, {}),
     "no bytes": ({".zarray": {**V2, "filters": [{"id": "delta", "dtype": "|V0"}]}}, {}),
     "wide": (_array(shape=[64, 1 << 40]), {}),
-    "blocks": (_array(shape=[1 << 22, 4], chunk_grid=_named("regular", chunk_shape=[1, 4])), {}),
+    "blocks": (_array(shape=[1 << 22, 4], chunk_grid=named("regular", chunk_shape=[1, 4])), {}),
     "tall": (_array(shape=[1 << 50, 4]), {"offsets": (0, 1), "shuffle": True}),
     "no samples": (_array(shape=[0, 4]), {}),
     "empty samples": (_array(shape=[6, 0]), {}),
-    "scalar": (_array(shape=[], chunk_grid=_named("regular", chunk_shape=[]), dimension_names=[]), {}),
+    "scalar": (_array(shape=[], chunk_grid=named("regular", chunk_shape=[]), dimension_names=[]), {}),
     "diagonal": (_array(dimension_names=["time", "time"]), {"dims": "time"}),
     "NaN": (_array(fill_value="NaN", data_type="int8"), {}),
     "negative": (_referenced(**{"0": ["c", -1, 48], "1": ["c", 0, -1]}), {}),

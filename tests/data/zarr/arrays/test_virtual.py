@@ -118,14 +118,6 @@ def test_a_reference_that_cannot_be_meant_is_an_error(tmp_path, bucket, document
         list(dataset)
 
 
-def test_a_document_in_a_store_names_no_file_of_this_machine(tmp_path, bucket):
-    entries = virtual(tmp_path, str(tmp_path), numbered((8, 6, 8)))
-    source, _ = open_source(f"{bucket}/x")
-    source.put("refs.json", json.dumps(entries).encode())
-    with pytest.raises(Unsupported, match="names a file or a profile of this machine"):
-        list(ps.ZarrDataset(f"{bucket}/refs.json/tas"))
-
-
 @pytest.mark.parametrize("profile", [False, True], ids=["options", "profile"])
 @pytest.mark.parametrize("local", [False, True], ids=["web", "local"])
 def test_a_document_in_a_store_has_secrets_sent_to_no_host_but_its_own(
@@ -147,12 +139,6 @@ def test_a_document_in_a_store_has_secrets_sent_to_no_host_but_its_own(
         assert np.array_equal(stacked(ps.ZarrDataset(url, store=store)), values)
     assert {each.headers.get("x-team") for each in data.received} == {"climate" if local else None}
     assert {each.headers.get("x-team") for each in docs.received} == (set() if local else {"climate"})
-
-
-def test_an_array_that_references_have_not_is_named_with_those_they_have(tmp_path, bucket, document):
-    refs = document(virtual(tmp_path, bucket, numbered((8, 6, 8))))
-    with pytest.raises(NotFound, match="no array or group 'pr'; there are tas"):
-        ps.ZarrDataset(refs / "pr")
 
 
 def of_v2(tmp_path, bucket, values, **how):
@@ -214,19 +200,31 @@ def test_stores_that_references_in_parquet_lead_to_are_opened_when_they_come(tmp
     assert np.array_equal(np.concatenate([*dataset.batched(4)]), values)
 
 
-def test_references_in_parquet_in_a_store_name_no_file_of_this_machine(tmp_path, bucket):
-    entries = of_v2(tmp_path, str(tmp_path), large(20))
-    source, _ = open_source(f"{bucket}/x")
-    put_references(source, "refs.parq", entries, 4)
+@pytest.fixture(params=["json", "parquet"])
+def put(request, bucket):
+    """Return what writes references into a store, in JSON or Parquet, and returns their URL."""
+
+    def write(entries):
+        source, _ = open_source(f"{bucket}/x")
+        if request.param == "parquet":
+            put_references(source, "refs.parq", entries, 4)
+            return f"{bucket}/refs.parq"
+        source.put("refs.json", json.dumps(entries).encode())
+        return f"{bucket}/refs.json"
+
+    return write
+
+
+def test_references_in_a_store_name_no_file_of_this_machine(tmp_path, put):
+    url = put(of_v2(tmp_path, str(tmp_path), numbered((8, 6, 8))))
     with pytest.raises(Unsupported, match="names a file or a profile of this machine"):
-        list(ps.ZarrDataset(f"{bucket}/refs.parq/tas"))
+        list(ps.ZarrDataset(f"{url}/tas"))
 
 
-def test_an_array_that_references_in_parquet_have_not_is_named_with_those_they_have(tmp_path, bucket):
-    source, _ = open_source(f"{bucket}/x")
-    put_references(source, "refs.parq", of_v2(tmp_path, bucket, numbered((8, 6, 8))), 4)
-    with pytest.raises(NotFound, match="no array or group 'pr'"):
-        ps.ZarrDataset(f"{bucket}/refs.parq/pr")
+def test_an_array_that_references_have_not_is_named_with_those_they_have(tmp_path, bucket, put):
+    url = put(of_v2(tmp_path, bucket, numbered((8, 6, 8))))
+    with pytest.raises(NotFound, match="no array or group 'pr'; there are tas"):
+        ps.ZarrDataset(f"{url}/pr")
     with pytest.raises(NotFound, match="no Zarr array or group"):
         ps.ZarrDataset(f"{bucket}/other/pr")
 

@@ -163,14 +163,16 @@ def test_a_shard_of_too_many_inner_chunks_is_refused():
         layout_of(huge)
 
 
-ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda inside: (
-        st.lists(inside, max_size=3)
-        | st.dictionaries(st.sampled_from(["name", "configuration", "chunk_shape"]), inside)
-    ),
-    max_leaves=4,
-)
+def any_json(leaves, names, most_leaves):
+    """Return a strategy of JSON whose objects have some names."""
+    return st.recursive(
+        st.none() | st.booleans() | st.integers() | leaves,
+        lambda inside: st.lists(inside, max_size=4) | st.dictionaries(names, inside, max_size=3),
+        max_leaves=most_leaves,
+    )
+
+
+ANY = any_json(st.floats() | st.text(max_size=4), st.sampled_from(["name", "configuration", "chunk_shape"]), 4)
 
 
 @given(st.sampled_from([V2, V3]), st.data())

@@ -12,22 +12,15 @@ from penstock.data.zarr.format.layout import layout_of
 from penstock.data.zarr.samples.arrangement import Shape, arrange, blocks_of, dims_of
 from penstock.data.zarr.samples.extraction import Axis, Cut
 from penstock.errors import Unusable
+from tests.data.zarr.format.test_documents import V3
 from tests.data.zarr.test_arguments import shape
 
 DIMS = ("time", "y", "x")
 
 
 def layout(shape, chunks, dims=None, name="", dtype="float32"):
-    document = {
-        "zarr_format": 3,
-        "node_type": "array",
-        "shape": shape,
-        "data_type": dtype,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunks}},
-        "chunk_key_encoding": {"name": "default"},
-        "fill_value": 0,
-        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-    }
+    grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+    document = {**V3, "shape": shape, "data_type": dtype, "chunk_grid": grid, "fill_value": 0}
     return layout_of(document | ({"dimension_names": dims} if dims else {}), name=name)
 
 
