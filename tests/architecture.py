@@ -32,10 +32,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         *("endpoint", "buffer", "budget", "waiting", "contracts", "support", "blocks", "node"),
         *("transport", "cache", "listing", "operations", "read", "fetch", "write"),
     ),
-    "jobs": (
-        *("steps", "plan", "selection", "outcome", "guard", "mirror", "pool", "find", "parts", "warm"),
-        *("copying", "syncing", "packing", "indexing", "verify"),
-    ),
+    "jobs": (*("trees", "tasks", "parts", "warm", "copying", "syncing", "packing", "index"),),
     "data": (
         "unpacking",
         ("parquet", "region"),
@@ -432,7 +429,9 @@ def extras(modules: Mapping[str, Module]) -> Iterator[str]:
     for name, members in rooms.items():
         foreign = [(library(i), m) for m in members for i in m.imports if is_foreign(i) and not i.typing]
         late = sorted({each for each, m in foreign if not faces(each, m)} - ALWAYS_THERE - DONE_WITHOUT)
-        if late and not any("MissingExtra" in m.text or "penstock[" in m.text for m in members):
+        if late and not any(
+            word in m.text for m in members for word in ("require_extras", "MissingExtra", "penstock[")
+        ):
             yield f"penstock.{name}:1: rule 6: nothing names the extra that brings {', '.join(late)}"
 
 

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from penstock.data.zarr.statistics.record import ZarrStatistics
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
-    from penstock.jobs.find import find, presign
-    from penstock.jobs.indexing.job import index
+    from penstock.jobs.index import index
     from penstock.jobs.packing.job import pack
     from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.syncing.job import copy_tree, sync
-    from penstock.jobs.verify import verify
+    from penstock.jobs.syncing.verify import verify
+    from penstock.jobs.trees.find import find, presign
     from penstock.jobs.warm import warm
     from penstock.options import (
         CacheOptions,
@@ -102,21 +102,21 @@ _HOMES = {
     "copy_tree": "jobs.syncing.job",
     "delete": "verbs",
     "elastic_state": "data.datasets.stateful",
-    "find": "jobs.find",
+    "find": "jobs.trees.find",
     "glob": "verbs",
-    "index": "jobs.indexing.job",
+    "index": "jobs.index",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
     "open": "verbs",
     "open_safetensors": "checkpoint.safetensors.verbs",
     "pack": "jobs.packing.job",
-    "presign": "jobs.find",
+    "presign": "jobs.trees.find",
     "save": "checkpoint.torchfile.verbs",
     "save_safetensors": "checkpoint.safetensors.verbs",
     "stat": "verbs",
     "sync": "jobs.syncing.job",
-    "verify": "jobs.verify",
+    "verify": "jobs.syncing.verify",
     "warm": "jobs.warm",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event
 
 from penstock.errors import PenstockError
-from penstock.jobs.pool import run_jobs
+from penstock.jobs.tasks import run_jobs
 
 
 def carry(task):

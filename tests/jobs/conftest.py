@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from penstock.jobs import pool
+from penstock.jobs import tasks
 from tests.cli.conftest import _ordered, penstock  # noqa: F401  fixtures
 from tests.trees import tree  # noqa: F401  a fixture
 
@@ -19,5 +19,5 @@ def forks(monkeypatch):
         pids.append(pid)
         return pid
 
-    monkeypatch.setattr(pool.os, "fork", counted)
+    monkeypatch.setattr(tasks.os, "fork", counted)
     return pids

@@ -23,7 +23,7 @@ from penstock.errors import Damaged, Denied, NoSpace, PenstockError, Transient, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from penstock.jobs.outcome import Outcome
+    from penstock.jobs.trees.outcome import Outcome
 
 MEANINGS = {
     0: "done",

@@ -14,8 +14,8 @@ from penstock.cli.findings import Finding, step
 from penstock.cli.output import readable
 from penstock.display import counted
 from penstock.errors import PenstockError
-from penstock.jobs import steps
-from penstock.jobs.pool import run_jobs
+from penstock.jobs import tasks
+from penstock.jobs.tasks import run_jobs
 from penstock.values import ObjectMeta, Span
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _write_small(source: Source, stem: str) -> list[ObjectMeta]:
     metas = []
 
     async def write(key: str) -> str:
-        return await steps.put(source, key, body, metadata={}, content_type="")
+        return await tasks.put(source, key, body, metadata={}, content_type="")
 
     with closing(run_jobs(keys, write, lambda _: _WRITTEN_BYTES, Event())) as ended:
         for key, etag in ended:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.data.catalog.catalog import Catalog
-from penstock.engine.contracts.fetching import CachedFetching
+from penstock.engine.contracts.fetching import CachedFetching, ReadOperation
 from penstock.errors import NotFound, PenstockError, Unusable, kind_of
 from penstock.jobs.parts.operation import ignore_progress
 from penstock.jobs.parts.records import Share
-from penstock.jobs.selection import select
+from penstock.jobs.trees.selection import select
 from penstock.options import StoreOptions
 from penstock.progress import bar
-from penstock.source import open_source
+from penstock.source import Source, open_source
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.jobs.parts.carriers import Ray
-    from penstock.source import Source
 
     Place = str | os.PathLike[str]
 
@@ -54,13 +50,7 @@ class Spread(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WarmFailure:
-    """Failed read.
-
-    Attributes:
-        url: URL of the object.
-        error: Cause of the failure.
-
-    """
+    """Failed read."""
 
     url: str
     error: PenstockError
@@ -92,7 +82,6 @@ class Warmed:
     failures: list[WarmFailure] = field(default_factory=list)
 
     def add(self, other: Warmed) -> None:
-        """Add the result of another machine."""
         for name in ("fetched", "fetched_bytes", "present", "missing", "left_out", "failed", "nodes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.failures += other.failures[: _SHOWN - len(self.failures)]
@@ -194,7 +183,6 @@ def _warm_here(given: tuple[object, StoreOptions | str | None]) -> Warmed:
 
 
 def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[Source, Iterable[Span]]]:
-    """Yield each store with the spans to read from it."""
     if isinstance(what, str | os.PathLike):
         yield _select_spans(os.fspath(what), store)
     elif isinstance(what, Catalog):
@@ -242,7 +230,6 @@ class _Warming:
         self._versions_only = options.mode == "immutable"
 
     def carry_out(self, spans: Iterable[Span]) -> None:
-        """Read the spans that the cache does not have."""
         with self._source.lookahead(self._missing(spans)) as ahead:
             while True:
                 try:

@@ -83,7 +83,7 @@ WORK = """
 import sys
 import penstock as ps
 from penstock.interop.zarr import copy, parts
-from penstock.jobs.indexing import job as index
+from penstock.jobs import index
 # Of the plan, which the driver makes.
 index._SHARDS, parts._PART_REGIONS = 10, 5
 """

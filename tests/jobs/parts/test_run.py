@@ -19,7 +19,7 @@ from penstock.events import JobCounts, measured_jobs
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
 from penstock.jobs.syncing.job import sync
-from penstock.jobs.verify import verify
+from penstock.jobs.syncing.verify import verify
 from penstock.observe import JsonLines, OpenTelemetry, to
 from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
-from penstock.jobs.mirror import SyncOptions
 from penstock.jobs.syncing.job import cut_keys
+from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests import trees as planted

@@ -18,7 +18,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Changed, ConfigError, InvalidURL, NotFound, Transient, Unusable
-from penstock.jobs.mirror import Mirror, SyncOptions
+from penstock.jobs.syncing.mirror import Mirror, SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.values import UNKNOWN_SIZE
@@ -395,14 +395,20 @@ def test_links_are_treated_as_by_cp(tree, tmp_path):
     assert (again.copied, again.deleted, again.unchanged) == (0, 0, len(NAMES) + 1)
 
 
-def test_nothing_is_written_or_deleted_through_a_link_below_the_destination(tree, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [("x", "write through this link"), ("x.y", "nothing is deleted that is excluded or a link")],
+    ids=["in place of a directory", "in place of a file"],
+)
+def test_nothing_is_written_replaced_or_deleted_through_a_link_below_the_destination(tree, tmp_path, link, message):
+    (tmp_path / "elsewhere" / "y" / "z" / "empty").mkdir(parents=True)
     (tmp_path / "elsewhere" / "old").write_text("kept")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "x").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Unusable, match="write through this link"):
+    (tmp_path / "out" / link).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Unusable, match=message):
         ps.sync(tree, tmp_path / "out", delete=True)
     assert contents(tmp_path / "elsewhere") == {"old": b"kept"}
+    assert (tmp_path / "elsewhere" / "y" / "z" / "empty").is_dir()
 
 
 def test_names_that_files_cannot_have_are_failures_and_the_rest_comes(faulty, tmp_path):
@@ -530,24 +536,6 @@ def test_objects_of_unknown_size_are_asked_for_theirs(served, tmp_path):
     assert contents(tmp_path / "out") == {"a": b"12345"}
 
 
-def test_nothing_is_replaced_through_a_link_below_the_destination(tree, tmp_path):
-    (tmp_path / "elsewhere" / "y" / "z" / "empty").mkdir(parents=True)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "x").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Unusable, match="write through this link"):
-        ps.sync(tree, tmp_path / "out", delete=True)
-    assert (tmp_path / "elsewhere" / "y" / "z" / "empty").is_dir()
-
-
-def test_directory_link_in_place_of_file_raises_and_keeps_its_target(tree, tmp_path):
-    (tmp_path / "elsewhere" / "empty").mkdir(parents=True)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "x.y").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Unusable, match="nothing is deleted that is excluded or a link"):
-        ps.sync(tree, tmp_path / "out", delete=True)
-    assert (tmp_path / "elsewhere" / "empty").is_dir()
-
-
 @pytest.mark.parametrize("again", [True, False])
 def test_a_directory_that_is_renamed_while_it_is_listed_deletes_nothing(again, tmp_path, monkeypatch):
     source, out = tmp_path / "source", tmp_path / "out"
@@ -555,15 +543,16 @@ def test_a_directory_that_is_renamed_while_it_is_listed_deletes_nothing(again, t
     for number in range(1100):  # more than a page
         (source / f"{number:04}").touch()
     ps.sync(source, out)
-    existing = Mirror.existing
+    listed = Mirror.listed
 
-    def renamed(mirror):
-        source.rename(tmp_path / "renamed")
-        if again:
-            source.mkdir()
-        return existing(mirror)
+    def renamed(mirror, store, prefix):
+        if prefix == mirror.base:
+            source.rename(tmp_path / "renamed")
+            if again:
+                source.mkdir()
+        return listed(mirror, store, prefix)
 
-    monkeypatch.setattr(Mirror, "existing", renamed)
+    monkeypatch.setattr(Mirror, "listed", renamed)
     with pytest.raises(Changed, match="no longer the directory"):
         ps.sync(source, out, delete=True, report=tmp_path / "report")
     assert len(contents(out)) == 1100

@@ -28,7 +28,7 @@ from penstock.display import counted
 from penstock.errors import NotFound, Unusable
 from penstock.jobs.parts.records import JobPlan, Records, jobs_below
 from penstock.jobs.parts.report import JobReport
-from penstock.jobs.verify import Verified
+from penstock.jobs.syncing.verify import Verified
 
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
@@ -236,9 +236,9 @@ _MOST = 20
 # By the name of an operation: the module whose ``resume`` continues it, and what writes the result.
 _OPERATIONS: dict[str, tuple[str, Any]] = {
     "sync": ("penstock.jobs.syncing.job", show_synced),
-    "verify": ("penstock.jobs.verify", show_verified),
+    "verify": ("penstock.jobs.syncing.verify", show_verified),
     "pack": ("penstock.jobs.packing.job", show_index),
-    "index": ("penstock.jobs.indexing.job", show_index),
+    "index": ("penstock.jobs.index", show_index),
     "zarr_copy": ("penstock.interop.zarr.parts", show_arrays),
 }
 _WITH_PROCESSES = {"sync", "verify"}

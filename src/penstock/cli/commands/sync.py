@@ -11,9 +11,9 @@ import penstock as ps
 from penstock.cli.options import DryRun, JobFolder, OnRay, Part, Processes, Store, in_job, with_options, with_store
 from penstock.cli.output import Report, aside, readable, write_row
 from penstock.display import counted
-from penstock.jobs.mirror import SyncOptions
-from penstock.jobs.outcome import Synced, ledger
+from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
+from penstock.jobs.trees.outcome import Synced, ledger
 
 app = Typer()
 _TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."

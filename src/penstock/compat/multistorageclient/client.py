@@ -31,7 +31,7 @@ from penstock.compat.multistorageclient.types import (
 )
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import InvalidURL, NotFound, Unusable
-from penstock.jobs.find import presign
+from penstock.jobs.trees.find import presign
 from penstock.options import CacheOptions, StoreOptions
 from penstock.source import object_at, open_source
 from penstock.stores.urls import LOCAL_ROOT, Unmapped, parse

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.compat.multistorageclient.types import PatternList
-    from penstock.jobs.mirror import SyncKeywords
     from penstock.options import StoreOptions
 
 _PIECE_BYTES = 8 << 20
@@ -60,7 +59,7 @@ def each(transfer: Callable[..., None], *arguments: Sequence[Any], workers: int)
             ended.result()
 
 
-def chosen_by(patterns: PatternList | None, *, ignore_hidden: bool) -> SyncKeywords:
+def chosen_by(patterns: PatternList | None, *, ignore_hidden: bool) -> dict[str, list[str]]:
     """Return ``include`` and ``exclude`` of ``ps.sync`` for ordered patterns of ``fnmatch``."""
     kinds = [kind for kind, _ in patterns or ()]
     if kinds != sorted(kinds, key=lambda kind: kind is PatternType.EXCLUDE):
@@ -75,14 +74,21 @@ def chosen_by(patterns: PatternList | None, *, ignore_hidden: bool) -> SyncKeywo
 
 
 def sync_folders(
-    source: str, target: str, chosen: SyncKeywords, *, delete: bool, dry_run: bool, output: str | None
+    source: str, target: str, chosen: dict[str, list[str]], *, delete: bool, dry_run: bool, output: str | None
 ) -> SyncResult:
     """Make the objects below ``target`` equal to those below ``source``. Raise the errors of ``ps.sync``."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         report = Path(folder, "report.jsonl")
-        how: SyncKeywords = {**chosen, "delete": delete, "dry_run": dry_run}
-        found = sync(_add_slash(source), _add_slash(target), report=report, **how)
+        found = sync(
+            _add_slash(source),
+            _add_slash(target),
+            delete=delete,
+            include=chosen["include"],
+            exclude=chosen["exclude"],
+            dry_run=dry_run,
+            report=report,
+        )
         lines = [json.loads(line) for line in report.read_text("utf-8").splitlines()]
     done = [line for line in lines if line["status"] in ("copied", "deleted", "planned")]
     added, deleted = ([line for line in done if bool(line["source"]) is copied] for copied in (True, False))

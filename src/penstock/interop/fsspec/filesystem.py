@@ -22,7 +22,7 @@ from penstock.interop.fsspec import coroutines, files
 from penstock.interop.fsspec.coroutines import Coroutines, Listings, check_limits, parent, strip_scheme, url_of
 from penstock.interop.fsspec.files import read_slice_here
 from penstock.interop.fsspec.storage import Storage
-from penstock.jobs.find import presign
+from penstock.jobs.trees.find import presign
 from penstock.source import Source
 from penstock.stores.urls import parse
 from penstock.values import as_folder

@@ -36,8 +36,7 @@ from penstock.errors import (
 from penstock.interop.zarr.documents import DOCUMENTS, ArrayForm, form, open_node, plan_copy
 from penstock.interop.zarr.regions import Grids, Regions, memory_bytes, object_reads, regions
 from penstock.interop.zarr.store import Store
-from penstock.jobs.pool import run_jobs
-from penstock.jobs.steps import run_blocking
+from penstock.jobs.tasks import run_blocking, run_jobs
 from penstock.progress import bar
 from penstock.schema import COUNT, read_json
 from penstock.source import open_source

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 from penstock.copies import PAUSE_S, check_distinct, check_same_version, one_object
 from penstock.engine.contracts.driver import Attributes, Copy
 from penstock.errors import Cancelled, Changed, ChecksumMismatch, NoSpace, Unsupported
-from penstock.jobs import steps
-from penstock.jobs.selection import local
-from penstock.values import Span, content_type_of, marked
+from penstock.jobs import tasks
+from penstock.jobs.trees.selection import local
+from penstock.values import Checksum, ObjectMeta, Span, content_type_of, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
     from threading import Event
 
     from penstock.source import Source, Writer
-    from penstock.values import Checksum, ObjectMeta
 
 # Metadata key of the source's modification time in seconds since the epoch, named as in rclone and s3fs.
 MTIME = "mtime"
@@ -37,18 +36,14 @@ READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """Object as listed, and its destination.
-
-    ``stamped``: the copy gets the modification time of the source. ``marked``: the copy gets a mark of this write,
-    which distinguishes it from the source.
-    """
+    """Object as listed, and its destination."""
 
     source: Source
     meta: ObjectMeta
     target: Source
     to: str
-    stamped: bool = False
-    marked: bool = False
+    stamped: bool = False  # the copy gets the modification time of the source
+    marked: bool = False  # the copy gets a mark of this write, which distinguishes it from the source
 
 
 def cost_bytes(meta: ObjectMeta) -> int:
@@ -65,12 +60,7 @@ async def copy(job: CopyJob, moved: Callable[[int], None], stop: Event) -> None:
     """Copy one object: on the server within a bucket, in two requests if it is small, else in pieces.
 
     ``moved`` receives the bytes as they are copied, except ``silent_bytes``. Once ``stop`` is set, an object that is
-    still being copied in pieces is not published.
-
-    Raises:
-        Changed: The source changed after it was listed; nothing was published.
-        NoSpace: The disk is full or the quota exhausted; the message says how much the object takes.
-
+    still being copied in pieces is not published; nor is one whose source changed after it was listed.
     """
     if job.source.root == job.target.root and not local(job.source) and job.source.supports(Copy):
         await _on_server(job)
@@ -83,19 +73,14 @@ async def move(job: CopyJob, moved: Callable[[int], None], stop: Event, *, there
     """Copy one object unless it is ``there`` already; delete the source once the copy is proven a separate object.
 
     A copy that cannot be distinguished from its source is written again after a pause, so that its modification time
-    must differ.
-
-    Raises:
-        Unusable: The copy still cannot be distinguished. The source is kept.
-        PenstockError: Errors of ``copy`` and ``delete_source``.
-
+    must differ; if that does not help, the source is kept.
     """
     if there and await delete_source(job, written=False):
         return
     await copy(job, moved, stop)
     if await delete_source(job):
         return
-    await steps.run_blocking(sleep, PAUSE_S)
+    await tasks.run_blocking(sleep, PAUSE_S)
     await copy(job, _ignore_progress, stop)
     if not await delete_source(job):
         raise one_object(job.source, job.meta.key, job.target, job.to)
@@ -104,28 +89,24 @@ async def move(job: CopyJob, moved: Callable[[int], None], stop: Event, *, there
 async def delete_source(job: CopyJob, *, written: bool = True) -> bool:
     """Delete a copied source after a check that the copy is complete and the source unchanged: three requests.
 
-    Returns False if the copy cannot be distinguished from the source. ``written``: the copy was written just now.
-
-    Raises:
-        Damaged: The copy has a different size. The source is kept.
-        Changed: The source was written after the copy. It is kept, and the copy has its former version.
-        Unusable: The copy is the source under a different name.
-
+    Returns False if the copy cannot be distinguished from the source. ``written``: the copy was written just now. The
+    source is kept if the copy has a different size, if the source was written after the copy, or if both are one
+    object.
     """
-    found = await steps.head(job.target, job.to)
-    now = await steps.head(job.source, job.meta.key)
+    found = await tasks.head(job.target, job.to)
+    now = await tasks.head(job.source, job.meta.key)
     if not check_distinct(job.source, (job.meta, now), job.target, found, written=written):
         return False
-    await steps.delete(job.source, job.meta.key)
+    await tasks.delete(job.source, job.meta.key)
     return True
 
 
 async def _on_server(job: CopyJob) -> None:
     if job.meta.size <= _WHOLE_BYTES:
         with suppress(Unsupported):
-            await steps.copy(job.source, job.meta, job.to)
+            await tasks.copy(job.source, job.meta, job.to)
             return
-    await steps.run_blocking(job.source.copy, job.meta.key, job.to, job.meta)
+    await tasks.run_blocking(job.source.copy, job.meta.key, job.to, job.meta)
 
 
 async def _relay(job: CopyJob, moved: Callable[[int], None], stop: Event) -> None:
@@ -137,11 +118,11 @@ async def _relay(job: CopyJob, moved: Callable[[int], None], stop: Event) -> Non
     kind, metadata = described.content_type, _metadata(job, described.metadata)
     metadata = marked(metadata) if job.marked else metadata
     if small:
-        data = await steps.read(job.source, Span(job.meta.key, 0, size, job.meta.etag, whole=True))
-        await steps.put(job.target, job.to, data, metadata=metadata, content_type=kind)
+        data = await tasks.read(job.source, Span(job.meta.key, 0, size, job.meta.etag, whole=True))
+        await tasks.put(job.target, job.to, data, metadata=metadata, content_type=kind)
         return
     try:
-        await steps.run_blocking(_stream, job, Attributes(kind, metadata), described.checksum, moved, stop)
+        await tasks.run_blocking(_stream, job, Attributes(kind, metadata), described.checksum, moved, stop)
     except NoSpace as error:
         error.message += f"; the whole object takes {size}"
         raise
@@ -159,7 +140,7 @@ async def _complete_metadata(job: CopyJob, *, pinned: bool) -> ObjectMeta:
     sums = meta.size > _WHOLE_BYTES and meta.checksum is None and job.source.sums
     if not sums and (meta.etag or not pinned) and (local(job.target) or meta.content_type):
         return meta
-    described = await steps.head(job.source, meta.key, sums=sums)
+    described = await tasks.head(job.source, meta.key, sums=sums)
     if (meta.etag or described.etag, meta.size) != (described.etag, described.size):
         raise Changed("the object was written to since it was listed: copy it again", url=job.source.url(meta.key))
     return described
@@ -236,6 +217,5 @@ def _ignore_progress(_moved_bytes: int) -> None:
 
 
 def spans(meta: ObjectMeta) -> Iterator[Span]:
-    """Yield the spans in which an object is read."""
     for start in range(0, meta.size, _PIECE_BYTES):
         yield Span(meta.key, start, min(start + _PIECE_BYTES, meta.size), meta.etag)

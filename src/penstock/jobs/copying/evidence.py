@@ -5,23 +5,21 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from hashlib import md5
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.errors import NotFound
-from penstock.jobs import steps
-from penstock.jobs.copying.copy import MTIME, READERS, spans
-from penstock.jobs.selection import local
+from penstock.jobs import tasks
+from penstock.jobs.copying.copy import MTIME, READERS, CopyJob, spans
+from penstock.jobs.trees.selection import encode_key, local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from contextlib import AbstractContextManager
 
-    from penstock.jobs.copying.copy import CopyJob
-    from penstock.jobs.plan import CopyStep
+    from penstock.jobs.trees.plan import CopyStep
     from penstock.source import Source
     from penstock.values import ObjectMeta
 
@@ -35,10 +33,7 @@ _PART_BYTES = tuple(mib * _MIB for mib in (5, 8, 10, 15, 16, 20, 25, 32, 50, 64,
 
 
 def content_tag(etag: str) -> str:
-    """Return the MD5 that an ETag consists of; empty for any other ETag.
-
-    Multipart uploads, files and some stores have other ETags.
-    """
+    """Return the MD5 that an ETag consists of; empty for other ETags: of multipart uploads, files and some stores."""
     return etag.lower() if len(etag) == _MD5_HEX and etag.isalnum() else ""
 
 
@@ -60,18 +55,11 @@ def same_time(one: float, other: float) -> bool:
 
 
 class EvidenceRule(NamedTuple):
-    """Evidence that ``verdict`` accepts.
+    """Evidence that ``verdict`` accepts."""
 
-    Attributes:
-        checksum: Compare contents, never times.
-        one_clock: Both sides take their times from the same clock: one server, or this machine.
-        kept: One side is this machine, where files get the modification times of their sources.
-
-    """
-
-    checksum: bool
-    one_clock: bool
-    kept: bool
+    checksum: bool  # compare contents, never times
+    one_clock: bool  # both sides take their times from the same clock: one server, or this machine
+    kept: bool  # one side is this machine, where files get the modification times of their sources
 
 
 def verdict(here: ObjectMeta, there: ObjectMeta, rule: EvidenceRule) -> Literal["same", "other", "unsure"]:
@@ -107,17 +95,13 @@ def pair_steps(
     here, there = iter(steps), iter(existing)
     step, meta = next(here, None), next(there, None)
     while step is not None or meta is not None:
-        mine = None if step is None else _order(step.to)
-        its = None if meta is None else _order(meta.key)
+        mine = None if step is None else encode_key(step.to)
+        its = None if meta is None else encode_key(meta.key)
         takes = mine is not None and (its is None or mine <= its)
         matches = its is not None and (mine is None or its <= mine)
         yield (step if takes else None), (meta if matches else None)
         step = next(here, None) if takes else step
         meta = next(there, None) if matches else meta
-
-
-def _order(key: str) -> bytes:
-    return key.encode("utf-8", "surrogateescape")
 
 
 async def is_there(job: CopyJob, *, surely: bool) -> bool:
@@ -128,7 +112,7 @@ async def is_there(job: CopyJob, *, surely: bool) -> bool:
     ``surely``, times do not count. An object that cannot be compared counts as missing.
     """
     try:
-        found = await steps.head(job.target, job.to)
+        found = await tasks.head(job.target, job.to)
     except NotFound:
         return False
     if found.size != job.meta.size:
@@ -143,11 +127,11 @@ async def _is_same(job: CopyJob, found: ObjectMeta, *, surely: bool) -> bool:
     if not surely and is_later(job.source, job.meta, job.target, found):
         return True
     if local(job.source) and local(job.target):
-        return await steps.run_blocking(same_bytes, job, found)
+        return await tasks.run_blocking(same_bytes, job, found)
     if surely or local(job.source) or local(job.target):
         tags = job.meta.etag, found.etag
         known = any(map(content_tag, tags)) or (not surely and any(parts_tag(each.lower()) for each in tags))
-        return known and await steps.run_blocking(same_digest, job, found)
+        return known and await tasks.run_blocking(same_digest, job, found)
     return parts_tag(found.etag.lower()) > 0 and found.etag.lower() == job.meta.etag.lower()
 
 
@@ -172,12 +156,12 @@ async def is_proven(job: CopyJob, found: ObjectMeta, *, by_time: bool) -> bool:
     the objects (``copy.MTIME``), which takes a HEAD of each object in a store.
     """
     if not by_time:
-        return await steps.run_blocking(same_bytes, job, found)
+        return await tasks.run_blocking(same_bytes, job, found)
     here, there = content_tag(job.meta.etag), content_tag(found.etag)
     if here and there:
         return here == there
     if (local(job.source) and there) or (local(job.target) and here):
-        return await steps.run_blocking(same_digest, job, found)
+        return await tasks.run_blocking(same_digest, job, found)
     if found.modified is None or job.meta.modified is None:
         return False
     made = [job.meta.modified, *await _read_source_mtime(job.source, job.meta)]
@@ -192,7 +176,7 @@ async def _read_source_mtime(source: Source, meta: ObjectMeta) -> list[float]:
     if local(source):
         return []
     try:
-        return [float((await steps.head(source, meta.key)).metadata.get(MTIME, ""))]
+        return [float((await tasks.head(source, meta.key)).metadata.get(MTIME, ""))]
     except ValueError:
         return []
 
@@ -241,7 +225,6 @@ class _Parts:
         self._parts: list[bytes] = []
 
     def update(self, piece: bytes) -> None:
-        """Add bytes."""
         view = memoryview(piece)
         while view:
             if not self._left:
@@ -256,7 +239,6 @@ class _Parts:
         return f"{md5(b''.join(self._parts), usedforsecurity=False).hexdigest()}-{len(self._parts)}"
 
     def whole(self) -> str:
-        """Return the MD5 of all bytes, if there is only one part."""
         return self._digest.hexdigest()
 
     def _end(self) -> None:

@@ -12,18 +12,24 @@ from penstock.engine.contracts.driver import Delete, Put
 from penstock.errors import NoSpace, PenstockError, Unusable
 from penstock.jobs.copying.copy import CopyJob, copy, cost_bytes, move, silent_bytes
 from penstock.jobs.copying.evidence import is_there
-from penstock.jobs.guard import LinkCheck, check_links, check_names, check_tree, find_folding, in_the_way, obstacle
-from penstock.jobs.outcome import Outcome
-from penstock.jobs.plan import plan, refuse_self_copy
-from penstock.jobs.pool import run_jobs, suitable
-from penstock.jobs.selection import check_recursive, destination, left_out, local, require, select
+from penstock.jobs.tasks import run_jobs, suitable
+from penstock.jobs.trees.guard import (
+    LinkCheck,
+    check_links,
+    check_names,
+    check_tree,
+    find_folding,
+    in_the_way,
+    obstacle,
+)
+from penstock.jobs.trees.outcome import Outcome, Status, make_outcome
+from penstock.jobs.trees.plan import CopyStep, plan, refuse_self_copy
+from penstock.jobs.trees.selection import check_recursive, destination, left_out, local, require, select
 from penstock.progress import bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from penstock.jobs.outcome import Status
-    from penstock.jobs.plan import CopyStep
     from penstock.options import StoreOptions
     from penstock.source import Source
 
@@ -33,7 +39,7 @@ _AHEAD = 10_000
 
 @dataclass(frozen=True, slots=True)
 class TransferOptions:
-    """Options of ``cp`` and of ``mv`` (``move``); ``processes`` as in ``tasks.worker.suitable``."""
+    """Options of ``cp`` and of ``mv`` (``move``); ``processes`` as in ``tasks.suitable``."""
 
     recursive: bool = False
     resume: bool = False
@@ -45,7 +51,6 @@ class TransferOptions:
 
     @property
     def verb(self) -> Status:
-        """Status of an object that succeeds."""
         return "planned" if self.dry_run else "moved" if self.move else "copied"
 
 
@@ -58,10 +63,6 @@ def transfer(urls: Sequence[str], dest: str, how: TransferOptions, store: StoreO
     a copy on the server, two if it is small, else one for each 8 MiB read and those of its writer; one more to a
     different store, one more with ``resume``, three more to move. A move with ``resume`` reads files that may be there
     already, to compare them.
-
-    Raises:
-        PenstockError: A source or DEST is not usable as given; nothing was done.
-
     """
     require(dest, store, Put)
     if how.move:
@@ -109,7 +110,6 @@ class _StepWork:
         self._link = LinkCheck(base)
 
     async def __call__(self, step: CopyStep) -> Status:
-        """Carry out the step; return its status."""
         job = CopyJob(self._sources[step.root], step.meta, self._target, step.to, marked=self.how.move)
         if step.fault:
             raise Unusable(step.fault, url=job.source.url(step.meta.key))
@@ -134,11 +134,8 @@ class _StepWork:
         self.count(0, moved_bytes)
 
     def outcome(self, step: CopyStep, result: Status | PenstockError) -> Outcome:
-        """Return the outcome of a step."""
         here, there = self._sources[step.root].url(step.meta.key), self._target.url(step.to)
-        if isinstance(result, PenstockError):
-            return Outcome(here, there, step.meta.size, "failed", error=result)
-        return Outcome(here, there, step.meta.size, result, step.note)
+        return make_outcome(here, there, step.meta.size, result, step.note)
 
 
 def _carry_out(steps: Iterable[CopyStep], work: _StepWork) -> Generator[Outcome]:

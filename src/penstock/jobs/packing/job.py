@@ -1,4 +1,4 @@
-"""``ps.pack``: in this process as ``packing.pack`` does it; with ``job``, each shard is a part.
+"""``ps.pack``: in this process as ``pack`` does it; with ``job``, each shard is a part.
 
 Where shards begin is computed from names and sizes when the job is planned. The catalog of what is packed is kept with
 the records, so that every part has the same samples. The last step writes the manifest and the catalog.
@@ -11,28 +11,27 @@ import re
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.engine.listing.select import globs
-from penstock.errors import Changed, Conflict, Damaged, Unusable, kind_of, public_url
-from penstock.jobs.packing.pack import PackKeywords, PackOptions, ShardRecord, pack_here, packing_of
-from penstock.jobs.parts.operation import Operation, Planned
-from penstock.jobs.parts.records import Records
-from penstock.jobs.parts.run import Job, JobOptions, check_apart, read_result
+from penstock.errors import Changed, Conflict, Damaged, PenstockError, Unusable, kind_of
+from penstock.jobs.packing.pack import Packing, PackOptions, ShardRecord, make_packing
+from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned
+from penstock.jobs.parts.records import JobPlan, PartRecord, Records
+from penstock.jobs.parts.run import JobOptions, check_apart, complete_job, require_job
 from penstock.options import StoreOptions
+from penstock.progress import bar
 from penstock.schema import COUNT
 from penstock.source import open_source
-from penstock.values import as_folder, check_keywords
+from penstock.values import as_folder
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable, Mapping
 
-    from penstock.errors import PenstockError
-    from penstock.jobs.packing.pack import Packing
+    from penstock.data.shards.keys import KeyRule
     from penstock.jobs.parts.carriers import Ray
-    from penstock.jobs.parts.operation import JobPart, Means
-    from penstock.jobs.parts.records import JobPlan, PartRecord
 
 _VERSION = re.compile("[0-9a-f]{64}")
 _TEXTS = [str]
@@ -58,12 +57,19 @@ def pack(
     url: str | os.PathLike[str],
     *,
     format: str = "tar",
+    samples: int | None = None,
+    bytes: int | None = None,
+    key: KeyRule = "first-dot",
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    columns: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
     job: str | os.PathLike[str] | None = None,
     part: None = None,
     on: Ray | None = None,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
-    **how: Unpack[PackKeywords],
 ) -> Catalog: ...
 @overload
 def pack(
@@ -71,24 +77,38 @@ def pack(
     url: str | os.PathLike[str],
     *,
     format: str = "tar",
+    samples: int | None = None,
+    bytes: int | None = None,
+    key: KeyRule = "first-dot",
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    columns: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
     job: str | os.PathLike[str] | None = None,
     part: str,
     on: Ray | None = None,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
-    **how: Unpack[PackKeywords],
 ) -> Catalog | None: ...
-def pack(  # noqa: PLR0913  see design/0095
+def pack(  # noqa: PLR0913  each is named in the call
     source: object,
     url: str | os.PathLike[str],
     *,
     format: str = "tar",  # noqa: A002  the field's word
+    samples: int | None = None,
+    bytes: int | None = None,  # noqa: A002  a unit, as in other options
+    key: KeyRule = "first-dot",
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    columns: Mapping[str, str] | None = None,
+    overwrite: bool = False,
+    verify: bool = True,
     job: str | os.PathLike[str] | None = None,
     part: str | None = None,
     on: Ray | None = None,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
-    **how: Unpack[PackKeywords],
 ) -> Catalog | None:
     """Write objects or samples into shards, ``shard-000000.tar`` and so on, with their catalog, ``index.catalog``.
 
@@ -120,13 +140,20 @@ def pack(  # noqa: PLR0913  see design/0095
         format: ``"tar"`` (ustar, pax where a name or size needs it), ``"zip"`` (stored, with CRC-32), ``"mds"``, or
             ``"parquet"``: rows with ``__key__`` and a column of bytes for each field. The only image of a sample is the
             column ``image``, as Hugging Face's ``datasets`` reads it; of several, each has a column.
+        samples: Most samples of a shard.
+        bytes: Most bytes of a shard, unless it is a single sample; default: 256 MiB (MDS: 64 MiB) if ``samples`` is not
+            given.
+        key: Rule by which objects form samples, and the shards are read: see ``Catalog.from_shards``.
+        include: Globs over the key below a URL, of which one must match.
+        exclude: Globs of which none may match.
+        columns: For MDS: encodings of the columns by name; default: by the values of the first sample.
+        overwrite: Write all shards anew, whatever is at the destination; with a job, those without a record.
+        verify: Read each shard back and compare it.
         job: Folder for the records; the catalog is written once all shards are.
         part: This process's share of the shards, such as ``"3/16"``; with ``job``.
         on: Ray cluster that writes the shards; with ``job``.
         progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
         store: Options of both sides, or the name of a profile. A dataset has its own.
-        how: Fields of ``PackOptions``: ``samples`` and ``bytes``, the most of each shard (default: 256 MiB);
-            ``key``, ``include``, ``exclude``, ``columns``, ``overwrite``, ``verify``.
 
     Returns:
         The catalog of the samples in the shards, as ``Catalog.from_shards`` would find them, with the labels and
@@ -147,35 +174,34 @@ def pack(  # noqa: PLR0913  see design/0095
         ('png',)
 
     """
-    check_keywords(how, PackKeywords, "ps.pack")
+    options = PackOptions(samples, bytes, key, include, exclude, columns, overwrite, verify)
     if job is None:
-        if part is not None or on is not None:
-            raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
-        return pack_here(source, url, format=format, progress=progress, store=store, **how)
+        require_job(part, on)
+        packing = make_packing(source, url, format, options, store, progress=progress)
+        with bar("packing", len(packing.members.rows), packing.members.size_bytes, shown=progress) as count:
+            return packing.run(count)
     given = StoreOptions() if store is None else store
     records = Records(job, given)
     here, catalog = _resolve_source(source, given)
-    there, key = open_source(url, given)
-    dest = there.url(as_folder(key))
+    there, prefix = open_source(url, given)
+    dest = there.url(as_folder(prefix))
     check_apart(records, given, here, dest)
-    options = PackOptions(**how)
-    chosen = {"include": globs(options.include), "exclude": globs(options.exclude)}
+    chosen = {"include": globs(include), "exclude": globs(exclude)}
     if catalog is not None and any(chosen.values()):
         raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
     text = json.dumps(asdict(options) | chosen, default=_refuse_record_value)
     operation = _Pack(here, dest, format, text, "" if catalog is None else catalog.version, given, records.url)
     if catalog is not None and records.plan() is None:
         _keep(catalog, operation.place(operation.catalog), given)
-    return _in_parts(operation, JobOptions(part, on, progress))
+    return _complete(operation, JobOptions(part, on, progress))
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of pack
-    """Continue a job of this operation with the arguments that its plan has; see ``pack`` for ``options``."""
     named = plan.chosen(_FORM, records.url)
     text = json.dumps({each.name: named[each.name] for each in fields(PackOptions)})
     store = options.get("store") or StoreOptions()
     operation = _Pack(named["source"], named["url"], named["format"], text, named["catalog"], store, records.url)
-    return _in_parts(operation, JobOptions(options.get("part"), options.get("on")))
+    return _complete(operation, JobOptions(options.get("part"), options.get("on")))
 
 
 def _resolve_source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None]:  # noqa: ANN401  checked here
@@ -201,15 +227,13 @@ def _keep(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
                 raise
 
 
-def _in_parts(operation: _Pack, how: JobOptions) -> Catalog | None:
+def _complete(operation: _Pack, how: JobOptions) -> Catalog | None:
     # The environment may have changed since the last call, and name another endpoint.
     _plan_packing.cache_clear()
-    work = Job(operation, operation.job, how)
-    work.work()
-    if not work.records.finished():
-        return None
     catalog = f"{operation.url}index.catalog"
-    return read_result(lambda: Catalog.open(catalog, root=operation.url, store=operation.store))
+    return complete_job(
+        operation, operation.job, how, lambda: Catalog.open(catalog, root=operation.url, store=operation.store)
+    )
 
 
 def _refuse_record_value(value: object) -> None:
@@ -218,12 +242,13 @@ def _refuse_record_value(value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Pack(Operation):
-    """Shards."""
+    """Samples into shards; each shard is a part."""
 
     name: ClassVar[str] = "pack"
     verb: ClassVar[str] = "packing"
     counts: ClassVar[tuple[str, ...]] = ("samples", "shards", "shard_bytes", "failed")
     part: ClassVar[object] = [COUNT, COUNT, _VERSION, COUNT, COUNT]
+    places: ClassVar[tuple[str, ...]] = ("source", "url")
 
     source: str
     url: str
@@ -233,19 +258,10 @@ class _Pack(Operation):
     store: StoreOptions | str
     job: str
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """What is packed, and where to."""
-        return self.source, self.url
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What is packed, where, and how."""
-        places = {"source": public_url(self.source), "url": public_url(self.url)}
-        return {**places, "format": self.form, "catalog": self.catalog, **json.loads(self.how)}
+    def details(self) -> dict[str, Any]:
+        return {"format": self.form, "catalog": self.catalog, **json.loads(self.how)}
 
     def place(self, version: str) -> str:
-        """Return the URL of the catalog of what is packed."""
         return Records(self.job, self.store).place(f"{version}.catalog")
 
     def planned(self) -> Planned:
@@ -264,7 +280,6 @@ class _Pack(Operation):
         return Planned(parts, len(packing.members.rows), int(sizes.sum()))
 
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
-        """Write a shard."""
         first, stop, version = part.piece[:3]
         made = _plan_packing(self, version).shared_shard(part.number, first, means.count)
         if len(made.offsets) != stop - first:
@@ -274,7 +289,6 @@ class _Pack(Operation):
         return None
 
     def finish(self, plan: JobPlan, records: Records) -> None:
-        """Write the manifest and the catalog; end uploads that killed processes have begun."""
         packing = _plan_packing(self, plan.parts[0][2]).at()
         found = (ShardRecord.decoded(data, url) for url, data in records.kept(len(plan.parts)))
         named = ((packing.name(number), each) for number, each in enumerate(found))
@@ -288,4 +302,4 @@ def _plan_packing(operation: _Pack, version: str) -> Packing:
     catalog = Catalog.open(operation.place(version), root=operation.source, store=operation.store)
     how = json.loads(operation.how)
     options = replace(PackOptions(**how), include=(), exclude=())
-    return packing_of(catalog, operation.url, operation.form, options, operation.store)
+    return make_packing(catalog, operation.url, operation.form, options, operation.store)

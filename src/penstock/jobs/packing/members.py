@@ -20,7 +20,7 @@ from penstock.data.reading.sample import FieldSample, Sample
 from penstock.data.shards.encode import check_member
 from penstock.data.shards.registry import suffixes
 from penstock.errors import Damaged, Unusable, kind_of
-from penstock.source import open_source
+from penstock.source import Source, open_source
 from penstock.values import Span, as_folder
 
 if TYPE_CHECKING:
@@ -30,25 +30,8 @@ if TYPE_CHECKING:
 
     from penstock.data.shards.keys import ArchiveFormat
     from penstock.options import StoreOptions
-    from penstock.source import Source
 
     Bytes = bytes | memoryview
-
-__all__ = [
-    "IMAGE",
-    "KEY",
-    "Coming",
-    "DatasetMembers",
-    "Members",
-    "ObjectMembers",
-    "Packable",
-    "PackedMember",
-    "encode_field",
-    "is_image",
-    "members_of",
-    "once",
-    "split_member_name",
-]
 
 _PIECE_BYTES = 8 << 20  # of a request for a long object
 _AT_ONCE = 64  # samples of a dataset in one list
@@ -65,31 +48,21 @@ _BESIDE = ("index.catalog", "pack.json", "index.json")
 
 
 def is_image(field: str) -> bool:
-    """Return whether a field has the name of an image."""
     return field == IMAGE or field.rpartition(".")[2].lower() in _IMAGES
 
 
 class PackedMember(NamedTuple):
-    """A member to be written.
-
-    Attributes:
-        name: Its name in the archive.
-        size: Its bytes.
-        pieces: Its bytes, to be taken before the next member's.
-        again: Reads its bytes a second time.
-        field: The field of the sample that it is.
-
-    """
+    """Member to be written."""
 
     name: str
     size: int
-    pieces: Iterator[Bytes]
-    again: Callable[[], Iterator[Bytes]]
-    field: str = ""
+    pieces: Iterator[Bytes]  # to be taken before the next member's
+    again: Callable[[], Iterator[Bytes]]  # reads its bytes a second time
+    field: str = ""  # of the sample
 
 
 class Packable(NamedTuple):
-    """A sample to be written: its number, its key and its members."""
+    """Sample to be written: its number, its key and its members."""
 
     number: int
     key: str
@@ -97,26 +70,16 @@ class Packable(NamedTuple):
 
 
 class Members(ABC):
-    """Samples to be written.
-
-    Attributes:
-        catalog: The catalog that they come from.
-        source: Its store.
-        rows: Entry of the catalog whose label and columns are those of each sample: int64, shape (samples,).
-        size_bytes: Bytes of all members; None if unknown.
-        digest: Text that is different for other samples, as far as this can be told without reading them.
-        fields: Names of the fields of all samples, at most some thousand; None if samples have to be read to know.
-        images: Most images that a sample has; 0 if that is not known.
-
-    """
+    """Samples to be written, of a catalog."""
 
     catalog: Catalog
     source: Source
-    rows: NDArray[np.int64]
-    size_bytes: int | None
-    digest: str
+    rows: NDArray[np.int64]  # entry of the catalog whose label and columns are those of each sample
+    size_bytes: int | None  # of all members; None if unknown
+    digest: str  # differs for other samples, as far as this can be told without reading them
+    # of all samples, at most some thousand; None if samples have to be read to know
     fields: tuple[str, ...] | None = None
-    images: int = 0
+    images: int = 0  # most that a sample has; 0 if that is not known
 
     def values_digest(self) -> str:
         """Return a digest of the labels and columns of the samples, which their catalog will have."""
@@ -184,12 +147,7 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
 
 
 def _refuse_shards(catalog: Catalog) -> None:
-    """Refuse a prefix of nothing but shards, since whole files would become samples.
-
-    Raises:
-        Unusable: All objects have names of shards, or of files that lie beside them.
-
-    """
+    """Refuse a prefix of nothing but shards, and files that lie beside them: whole files would become samples."""
     ends = tuple(suffixes())
     names = (span.key.lower().rpartition("/")[2] for span in catalog.spans(range(len(catalog))))
     if all(name.endswith(ends) or name in _BESIDE for name in names):
@@ -201,7 +159,7 @@ def _refuse_shards(catalog: Catalog) -> None:
 
 
 class ObjectMembers(Members):
-    """Objects of a catalog, of which those with the same key form one sample, in the order of each one's first object.
+    """Objects of a catalog; those with one key form one sample, in the order of each sample's first object.
 
     Sums of names find objects of one sample, so that memory is 40 bytes per object.
     """
@@ -249,7 +207,6 @@ class ObjectMembers(Members):
         return keys, places, whole.hexdigest()
 
     def _check_places(self, places: NDArray[np.int64]) -> None:
-        """Refuse two objects with the same key and field."""
         found, counts = np.unique(places, return_counts=True)
         for place in found[counts > 1].tolist():
             rows = np.flatnonzero(places == place).tolist()
@@ -286,7 +243,6 @@ class ObjectMembers(Members):
         return span
 
     def read(self, first: int) -> Generator[Packable]:
-        """Yield the samples from number ``first`` on, whose objects are read ahead."""
         rows = self._order[self._starts[first] :]
         pieces = chain.from_iterable(map(_split_span, map(self._span, rows.tolist())))
         with self.source.lookahead(pieces) as bodies:
@@ -297,7 +253,6 @@ class ObjectMembers(Members):
                 yield Packable(number, key, members)
 
     def sample_bytes(self) -> NDArray[np.int64]:
-        """Return the bytes of the objects of each sample."""
         return np.add.reduceat(self._sizes[self._order], self._starts[:-1])
 
     def measured(self) -> Iterator[list[tuple[str, int]]]:
@@ -332,7 +287,6 @@ class DatasetMembers(Members):
     """Samples of a dataset, in the order of its catalog, as its transform returns them."""
 
     def __init__(self, dataset: Any, form: ArchiveFormat) -> None:  # noqa: ANN401  a CatalogDataset: a late import
-        """Take the samples of ``dataset``."""
         self._dataset, self._form = dataset, form
         self.catalog: Catalog = dataset.catalog
         self.source = next(dataset.reads())[0]
@@ -352,18 +306,12 @@ class DatasetMembers(Members):
         self.digest = json.dumps([whole.hexdigest(), described, type(dataset).__qualname__, transform])
 
     def read(self, first: int) -> Generator[Packable]:
-        """Yield the samples from number ``first`` on."""
         with closing(self.samples(first)) as samples:
             for number, sample in samples:
                 yield self._packable(number, sample)
 
     def samples(self, first: int) -> Generator[tuple[int, Sample]]:
-        """Yield number and sample from number ``first`` on.
-
-        Raises:
-            Unusable: The transform returns anything else.
-
-        """
+        """Yield number and sample from number ``first`` on."""
         last = len(self.catalog)
         batches = ([*range(at, min(last, at + _AT_ONCE))] for at in range(first, last, _AT_ONCE))
         lists, _ = self._dataset.ordered(CatalogOrder()).lists(batches, 1)
@@ -378,7 +326,6 @@ class DatasetMembers(Members):
                 yield number, sample
 
     def url(self, number: int) -> str:
-        """Return the URL of a sample."""
         found: str = self._dataset.url_of(number)
         return found
 
@@ -401,7 +348,6 @@ class DatasetMembers(Members):
         return Packable(number, keys.pop(), members)
 
     def _values(self, number: int, sample: Sample, url: str) -> dict[str, Bytes]:
-        """Return the bytes of the members of a sample, by name."""
         form = self.catalog.format
         if isinstance(sample, FieldSample):
             key, names = sample.key, sample.fields
@@ -426,7 +372,7 @@ class DatasetMembers(Members):
 
 
 class Coming:
-    """The samples from any number on, one at a time; the next one is kept until it is taken."""
+    """Samples from any number on, one at a time; the next one is kept until it is taken."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
@@ -434,14 +380,12 @@ class Coming:
         self._next: Packable | None = None
 
     def seek(self, number: int) -> None:
-        """Go on with sample ``number``."""
         if self._next is None or self._next.number != number:
             self.close()
             self._reading = self._members.read(number)
             self._next = next(self._reading, None)
 
     def peek(self) -> Packable | None:
-        """Return the next sample; None at the end."""
         return self._next
 
     def advance(self) -> None:
@@ -450,14 +394,12 @@ class Coming:
         self._next = next(self._reading, None)
 
     def close(self) -> None:
-        """End the reads."""
         reading, self._reading, self._next = self._reading, None, None
         if reading is not None:
             reading.close()
 
 
 def once(data: Bytes) -> Iterator[Bytes]:
-    """Yield ``data``."""
     yield data
 
 
@@ -492,12 +434,7 @@ def encode_field(value: object, name: str, url: str) -> Bytes | None:
 
 
 def split_member_name(form: ArchiveFormat, name: str, url: str) -> tuple[str, str]:
-    """Return the key and the field of a member's name.
-
-    Raises:
-        Unusable: It cannot be a member's name, or would not be read again.
-
-    """
+    """Return the key and the field of a member's name; refuse a name that would not be read again."""
     try:
         check_member(name)
         found = form.split(name, 0)

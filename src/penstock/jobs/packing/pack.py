@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -27,35 +27,30 @@ from penstock.data.catalog.catalog import Catalog, make_catalog
 from penstock.data.catalog.discovery.shards import Shard, Shards, table_of_extents, walked
 from penstock.data.catalog.discovery.stated import INDEX
 from penstock.data.parquet import libraries
-from penstock.data.shards.encode import ENCODERS
-from penstock.data.shards.format import Extents
+from penstock.data.shards.encode import ENCODERS, ArchiveEncoder
+from penstock.data.shards.format import Extents, ShardFormat
 from penstock.data.shards.mds import MdsFormat
 from penstock.data.shards.mds_encode import MDS_BYTES, columns_from, index_json
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Multipart, Put
 from penstock.engine.listing.select import globs
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, NotFound, PreconditionFailed, Unusable
-from penstock.jobs.guard import clear_unfinished
-from penstock.jobs.packing.mds import MdsMembers, MdsWriting
-from penstock.jobs.packing.members import Coming, ObjectMembers, members_of
-from penstock.jobs.packing.rows import RowWriting
-from penstock.jobs.selection import local
-from penstock.progress import bar
+from penstock.jobs.packing.members import Coming, Members, ObjectMembers, Packable, PackedMember, members_of
+from penstock.jobs.packing.rows import MdsMembers, MdsWriting, RowWriting
+from penstock.jobs.trees.guard import clear_unfinished
+from penstock.jobs.trees.selection import local
 from penstock.schema import COUNT, read_json
-from penstock.source import open_source
+from penstock.source import Source, Writer, open_source
 from penstock.values import Span, as_folder, check_choice, switch, whole
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
-    from penstock.data.shards.encode import ArchiveEncoder
-    from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import ArchiveFormat, KeyRule
     from penstock.data.shards.mds_columns import MDSColumn
-    from penstock.jobs.packing.members import Bytes, Members, Packable, PackedMember
+    from penstock.jobs.packing.members import Bytes
     from penstock.options import StoreOptions
-    from penstock.source import Source, Writer
 
 _SHARD_BYTES = 256 << 20
 _PIECE_BYTES = 8 << 20  # of a request that reads back
@@ -82,35 +77,9 @@ _CONTENT = {
 }
 
 
-class PackKeywords(TypedDict, total=False):
-    """Further keyword arguments of ``ps.pack``: the fields of ``PackOptions``."""
-
-    samples: int | None
-    bytes: int | None
-    key: KeyRule
-    include: str | Iterable[str]
-    exclude: str | Iterable[str]
-    columns: Mapping[str, str] | None
-    overwrite: bool
-    verify: bool
-
-
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """Options of ``ps.pack``.
-
-    Attributes:
-        samples: Most samples of a shard.
-        bytes: Most bytes of a shard, unless it is a single sample; default: 256 MiB (MDS: 64 MiB) if ``samples`` is not
-            given.
-        key: Rule by which objects form samples, and the shards are read: see ``Catalog.from_shards``.
-        include: Globs over the key below a URL, of which one must match.
-        exclude: Globs of which none may match.
-        columns: For MDS: encodings of the columns by name; default: by the values of the first sample.
-        overwrite: Write all shards anew, whatever is at the destination; with a job, those without a record.
-        verify: Read each shard back and compare it.
-
-    """
+    """Options of ``ps.pack``: see there."""
 
     samples: int | None = None
     bytes: int | None = None
@@ -122,7 +91,6 @@ class PackOptions:
     verify: bool = True
 
     def __post_init__(self) -> None:
-        """Check the limits and switches."""
         for name in ("samples", "bytes"):
             if (value := getattr(self, name)) is not None:
                 whole(value, name, 1)
@@ -136,23 +104,7 @@ class PackOptions:
         return replace(self, bytes=MDS_BYTES if form_name == "mds" else _SHARD_BYTES)
 
 
-def pack_here(
-    source: object,
-    url: str | os.PathLike[str],
-    *,
-    format: str = "tar",  # noqa: A002  the field's word
-    progress: bool | None = None,
-    store: StoreOptions | str | None = None,
-    **how: Unpack[PackKeywords],
-) -> Catalog:
-    """Do ``ps.pack`` in this process; see there."""
-    packing = packing_of(source, url, format, PackOptions(**how), store, progress=progress)
-    members = packing.members
-    with bar("packing", len(members.rows), members.size_bytes, shown=progress) as count:
-        return packing.run(count)
-
-
-def packing_of(
+def make_packing(
     source: object,
     url: str | os.PathLike[str],
     form_name: str,
@@ -202,38 +154,20 @@ def _check_apart(source: Source, prefix: str, target: Source, base: str) -> None
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """A shard that was written, or is about to appear; a record beside the shard has these fields.
+    """Shard that was written, or is about to appear; a record beside the shard has these fields."""
 
-    Attributes:
-        plan: Digest of all that the bytes of shards depend on.
-        first: Number of the first sample.
-        size: Bytes of the shard.
-        sha256: Of the shard.
-        offsets: First byte of each sample.
-        sizes: Bytes of each sample.
-        etag: ETag of the shard; empty before it has appeared.
-        compared: Whether it was read back and compared, or need not be.
-
-    """
-
-    plan: str
-    first: int
+    plan: str  # digest of all that the bytes of shards depend on
+    first: int  # number of the first sample
     size: int
     sha256: str
     offsets: list[int] = field(repr=False)
     sizes: list[int] = field(repr=False)
-    etag: str = ""
-    compared: bool = False
+    etag: str = ""  # empty before the shard has appeared
+    compared: bool = False  # it was read back and compared, or need not be
     version: int = _VERSION
 
     @classmethod
     def decoded(cls, data: bytes, url: str) -> ShardRecord:
-        """Return the record that an object holds.
-
-        Raises:
-            Damaged: It is not one.
-
-        """
         values = read_json(data, _SHARD_FORM, "the record of a shard", url)
         if len(values["offsets"]) != len(values["sizes"]):
             raise Damaged("cannot read the record of a shard: it must have as many sizes as offsets", url=url)
@@ -241,7 +175,7 @@ class ShardRecord:
 
 
 class Destination:
-    """The prefix of the shards, and the objects with our names that are there."""
+    """Prefix of the shards, and the objects with our names that are there."""
 
     def __init__(
         self, source: Source, base: str, *, overwrite: bool, mds: bool = False, only: Sequence[str] | None = None
@@ -258,16 +192,10 @@ class Destination:
             self.found[each.key[len(base) :]] = each.size, each.etag
 
     def url(self, name: str) -> str:
-        """Return the URL of an object."""
         return self.source.url(self.base + name)
 
     def finished(self, plan: str) -> Catalog | None:
-        """Return the catalog of a finished pack of this plan; None if nothing finished is there.
-
-        Raises:
-            AlreadyExists: Another pack was finished there, and may not be replaced.
-
-        """
+        """Return the catalog of a finished pack of this plan; None if nothing finished is there."""
         there = [name for name in self.last if name in self.found]
         if not there:
             return None
@@ -292,7 +220,6 @@ class Destination:
         return all(self.found.get(each["name"], (-1, ""))[0] == each["bytes"] for each in shards)
 
     def refusal(self, name: str, why: str) -> AlreadyExists:
-        """Return the error for an object that may not be replaced."""
         return AlreadyExists(f"{why}: name another destination, or pass overwrite=True", url=self.url(name))
 
     def record(self, name: str, plan: str, first: int) -> ShardRecord | None:
@@ -304,12 +231,10 @@ class Destination:
         return known if (known.plan, known.first) == (plan, first) else None
 
     def keep(self, name: str, record: ShardRecord) -> None:
-        """Write the record of a shard."""
         self.source.put(self.base + name + _PARTIAL, json.dumps(asdict(record)).encode())
         self.found[name + _PARTIAL] = 0, ""
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete objects of ours."""
         names = [name for name in names if self.found.pop(name, None) is not None]
         self.source.delete([self.base + name for name in names])
 
@@ -322,13 +247,7 @@ class Destination:
 
 
 class Packing:
-    """A pack in progress.
-
-    Attributes:
-        members: The samples.
-        plan: Digest of all that the bytes of shards depend on.
-
-    """
+    """Pack in progress; ``plan`` is a digest of all that the bytes of shards depend on."""
 
     def __init__(self, members: Members, form: ShardFormat, options: PackOptions, there: Destination) -> None:
         self.members, self._form, self._options, self._there = members, form, options, there
@@ -341,7 +260,6 @@ class Packing:
         self._count: Callable[[int, int], None] = lambda _samples, _bytes: None
 
     def run(self, count: Callable[[int, int], None]) -> Catalog:
-        """Write the shards that are missing, and the catalog."""
         self._count, there = count, self._there
         if (finished := there.finished(self.plan)) is not None:
             return finished
@@ -362,16 +280,10 @@ class Packing:
         return self.finish(records)
 
     def name(self, number: int) -> str:
-        """Return the name of a shard."""
         return f"shard-{number:0{_DIGITS}}.{self._form.name}"
 
     def starts(self) -> list[int]:
-        """Return the first sample of each shard; nothing is read.
-
-        Raises:
-            Unusable: Samples have to be read to know: those of a dataset, or rows limited by bytes.
-
-        """
+        """Return the first sample of each shard; refuse samples that have to be read to know."""
         options, members = self._options, self.members
         if options.bytes is None:
             return [*range(0, len(members.rows), options.samples or 1)]
@@ -410,13 +322,7 @@ class Packing:
             return packing._known(name, first) or packing._written(name, first)  # noqa: SLF001
 
     def now(self, name: str, record: ShardRecord) -> ShardRecord:
-        """Return a record with the version of the shard that is there; another process may have written it since.
-
-        Raises:
-            NotFound: A shard of this size is not there any more.
-            ChecksumMismatch: Its bytes are others.
-
-        """
+        """Return a record with the version of the shard that is there; another process may have written it since."""
         there = self._there
         size, etag = there.found.get(name, (-1, ""))
         if size != record.size:
@@ -450,12 +356,7 @@ class Packing:
                 raise self._there.refusal(name, "a shard is there that this pack has not written")
 
     def _known(self, name: str, first: int) -> ShardRecord | None:
-        """Return the record of a shard that is there already, whole and as it would be written.
-
-        Raises:
-            AlreadyExists: Something else has its name.
-
-        """
+        """Return the record of a shard that is there already, whole and as it would be written."""
         there = self._there
         record, found = there.record(name, self.plan, first), there.found.get(name)
         if found is None:
@@ -529,7 +430,6 @@ class Packing:
         return record
 
     def compare(self, name: str, record: ShardRecord, etag: str) -> None:
-        """Read a shard back. Raises ``ChecksumMismatch``."""
         key, source, sha256 = self._there.base + name, self._there.source, hashlib.sha256()
         starts = range(0, record.size, _PIECE_BYTES)
         spans = (Span(key, start, min(start + _PIECE_BYTES, record.size), etag) for start in starts)
@@ -603,7 +503,7 @@ class Packing:
 
 
 class _ShardWriting:
-    """The bytes of one shard, and what is known of them once they were written."""
+    """Bytes of one shard, and what is known of them once they were written."""
 
     def __init__(self, encoder: ArchiveEncoder, options: PackOptions, count: Callable[[int, int], None]) -> None:
         self._encoder, self._options, self._count = encoder, options, count
@@ -614,16 +514,13 @@ class _ShardWriting:
 
     @property
     def size(self) -> int:
-        """Bytes of the shard."""
         return self._encoder.position
 
     @property
     def sha256(self) -> str:
-        """Digest of the bytes written."""
         return self._sha256.hexdigest()
 
     def fill(self, writer: Writer, coming: Coming, first: int) -> None:
-        """Write samples from number ``first`` on, as many as the limits allow and at least one, and the end."""
         coming.seek(first)
         while (sample := coming.peek()) is not None and not self.is_full([(m.name, m.size) for m in sample.members]):
             self._add(writer, sample)

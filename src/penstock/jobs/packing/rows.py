@@ -1,10 +1,12 @@
-"""Rows of Parquet files that ``ps.pack`` writes: images as Hugging Face's datasets reads them, other fields as bytes.
+"""Rows that ``ps.pack`` writes: of MDS, and of Parquet as Hugging Face's datasets reads it.
 
-1. ``columns_of`` decides the columns once: by the names of all objects, or by the first sample of a dataset.
-2. ``RowWriting`` collects rows until they are a row group of about 8 MiB, which pyarrow encodes and writes.
+MDS: ``MdsMembers`` makes the bytes of a row of each sample; without ``columns=``, the first sample decides the
+encodings. ``MdsWriting`` keeps the rows of a shard in memory until it is full, since its header says where each is.
 
-A sample is a row: ``__key__``, ``image`` (a struct of bytes and path) if no sample has several images, and a column of
-bytes for each other field. Nothing depends on times or hosts; pyarrow writes its version into each file.
+Parquet: ``columns_of`` decides the columns once: by the names of all objects, or by the first sample of a dataset.
+``RowWriting`` collects rows until they are a row group of about 8 MiB, which pyarrow encodes and writes. A sample is a
+row: ``__key__``, ``image`` (a struct of bytes and path) if no sample has several images, and a column of bytes for each
+other field. Nothing depends on times or hosts; pyarrow writes its version into each file.
 """
 
 from __future__ import annotations
@@ -13,18 +15,36 @@ import hashlib
 import io
 import json
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.data.parquet import libraries
-from penstock.errors import Changed, Unusable
-from penstock.jobs.packing.members import IMAGE, KEY, is_image
+from penstock.data.reading.sample import FieldSample, Sample
+from penstock.data.shards.mds import ColumnFormat
+from penstock.data.shards.mds_encode import MOST_BYTES, columns_from, encoded_row, encoding_of, header
+from penstock.errors import Changed, NotFound, Unusable
+from penstock.jobs.packing.members import (
+    IMAGE,
+    KEY,
+    Coming,
+    DatasetMembers,
+    Members,
+    Packable,
+    PackedMember,
+    is_image,
+    once,
+    split_member_name,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
-    from penstock.jobs.packing.members import Bytes, Coming, Members, Packable, PackedMember
+    from penstock.data.shards.keys import ArchiveFormat
+    from penstock.data.shards.mds_columns import MDSColumn
+    from penstock.jobs.packing.members import Bytes
     from penstock.source import Writer
 
+_MEMORY_BYTES = 1 << 30  # of a shard without a limit of bytes: it is in memory
 # Of a row group, unless a single row is larger; pyarrow would cut pages after 20,000 rows.
 _GROUP_BYTES, _GROUP_ROWS = 8 << 20, 1 << 14
 _PAGE_BYTES, _PAGE_STEP = 1 << 20, 16  # pages are cut after so many rows
@@ -39,19 +59,12 @@ _TEXTS = {
 
 
 class RowColumns(NamedTuple):
-    """The columns of a pack.
-
-    Attributes:
-        names: Their names, without that of the key.
-        single: Whether the only image of each sample lies in the column ``image``, whatever its suffix.
-
-    """
+    """Columns of a pack, without that of the key."""
 
     names: tuple[str, ...]
-    single: bool
+    single: bool  # the only image of each sample lies in the column ``image``, whatever its suffix
 
     def column(self, field: str) -> str:
-        """Return the column of a field."""
         return IMAGE if self.single and is_image(field) else field
 
     def schema(self) -> Any:  # noqa: ANN401  pyarrow's
@@ -77,12 +90,7 @@ class RowColumns(NamedTuple):
 
 
 def columns_of(fields: Iterable[str], images: int) -> RowColumns:
-    """Return the columns for samples of ``fields``, at most ``images`` of which are images in one sample.
-
-    Raises:
-        Unusable: They are too many, or one has the name of the key's column.
-
-    """
+    """Return the columns for samples of ``fields``, at most ``images`` of which are images in one sample."""
     fields = [*fields]
     columns = RowColumns((), images <= 1)
     names = dict.fromkeys(map(columns.column, fields))
@@ -98,7 +106,7 @@ def columns_of(fields: Iterable[str], images: int) -> RowColumns:
 
 
 class _Sink(io.RawIOBase):
-    """The file that pyarrow writes: digested, counted, and handed to the store's writer."""
+    """File that pyarrow writes: digested, counted, and handed to the store's writer."""
 
     def __init__(self, writer: Writer | None) -> None:
         super().__init__()
@@ -153,18 +161,14 @@ class _WaitingRows:
 
 
 class RowWriting:
-    """A Parquet file that is written row group by row group: how ``_ShardWriting`` writes an archive.
+    """Parquet file that is written row group by row group: how ``_ShardWriting`` writes an archive.
 
-    Attributes:
-        offsets: Number of each row.
-        sizes: Bytes of the values of each row.
-
+    ``offsets`` has the number of each row, ``sizes`` the bytes of its values.
     """
 
     def __init__(
         self, members: Members, most: tuple[int | None, int | None], count: Callable[[int, int], None]
     ) -> None:
-        """Begin a file of at most so many samples, and bytes; ``count`` counts both."""
         self._members, self._count = members, count
         self._samples, self._bytes = most
         self._sink = _Sink(None)
@@ -174,16 +178,13 @@ class RowWriting:
 
     @property
     def size(self) -> int:
-        """Bytes of the shard."""
         return self._sink.position
 
     @property
     def sha256(self) -> str:
-        """Digest of the bytes written."""
         return self._sink.digest.hexdigest()
 
     def fill(self, writer: Writer, coming: Coming, first: int) -> None:
-        """Write samples from number ``first`` on, as many as the limits allow and at least one, and the end."""
         coming.seek(first)
         columns = self._columns(coming.peek())
         schema, group = columns.schema(), _WaitingRows(columns)
@@ -216,13 +217,11 @@ class RowWriting:
         return columns_of(fields, sum(map(is_image, fields)))
 
     def _bytes_of_none(self, schema: Any, columns: RowColumns) -> int:  # noqa: ANN401  pyarrow's
-        """Return the bytes of a file without rows."""
         sink = _Sink(None)
         _open_parquet_writer(sink, schema, columns).close()
         return sink.position
 
     def _written(self, out: Any, group: _WaitingRows, schema: Any, columns: RowColumns) -> _WaitingRows:  # noqa: ANN401  pyarrow's
-        """Write a row group, and return the next one."""
         if group.keys:
             out.write_table(group.table(schema), row_group_size=len(group.keys))
             self._groups += 1
@@ -283,13 +282,7 @@ def _bound_row_bytes(sample: Packable) -> int:
 
 
 def _data(member: PackedMember) -> bytes:
-    """Return the bytes of a member.
-
-    Raises:
-        Unusable: They are too many for a value.
-        Changed: They are others than was listed.
-
-    """
+    """Return the bytes of a member; refuse a value that is too long, or is not as it was listed."""
     if member.size > _MOST_VALUE:
         raise Unusable(
             f"{member.name!r} has {member.size} bytes, and a value in a Parquet file at most {_MOST_VALUE}: leave it "
@@ -300,3 +293,108 @@ def _data(member: PackedMember) -> bytes:
     if len(data) != member.size:
         raise Changed(f"{member.name!r} was replaced while it was packed")
     return data
+
+
+class MdsMembers(Members):
+    """Samples of other members, each as a single member, the bytes of its row in ``columns``."""
+
+    def __init__(self, members: Members, rule: ArchiveFormat, given: Mapping[str, str] | None) -> None:
+        """Take the columns ``given``, or read the first sample to find them."""
+        self._members, self._rule = members, rule
+        self.catalog, self.source, self.rows = members.catalog, members.source, members.rows
+        self.size_bytes = members.size_bytes
+        self._chosen = given is not None
+        self.columns = self._found() if given is None else columns_from(given)
+        self.digest = json.dumps([members.digest, self.columns])
+
+    def _found(self) -> tuple[MDSColumn, ...]:
+        form = self.catalog.format
+        known = {each.name: each.encoding for each in form.columns} if isinstance(form, ColumnFormat) else {}
+        with closing(self._values(0)) as samples:
+            for _, _, url, values in samples:
+                try:
+                    names = {name: encoding_of(name, each, known.get(name, "")) for name, each in values.items()}
+                    return columns_from(names)
+                except Unusable as error:
+                    error.url = error.url or url
+                    raise
+        raise NotFound("there is nothing to pack: the source has no samples")
+
+    def _values(self, first: int) -> Generator[tuple[int, str, str, dict[str, Any]]]:
+        """Yield number, key and URL of each sample, and its values by field."""
+        if isinstance(self._members, DatasetMembers):
+            with closing(self._members.samples(first)) as samples:
+                for number, sample in samples:
+                    yield number, sample.key, self._members.url(number), self._fields(sample)
+            return
+        root = self.catalog.root + self.catalog.base
+        with closing(self._members.read(first)) as packables:
+            for number, key, members in packables:
+                values = {split_member_name(self._rule, each.name, "")[1]: b"".join(each.pieces) for each in members}
+                yield number, key, root + members[0].name, values
+
+    def _fields(self, sample: Sample) -> dict[str, Any]:
+        if isinstance(sample, FieldSample):
+            found = ((name, sample[name]) for name in sample.fields)
+            return {name: each.data if isinstance(each, Sample) else each for name, each in found if each is not None}
+        if self.catalog.format is None:
+            name = sample.key.removeprefix(self.catalog.base)
+            return {split_member_name(self._rule, name, sample.url)[1]: sample.data}
+        assert isinstance(self._members, DatasetMembers)  # noqa: S101  others have objects
+        return {self._members.only_field: sample.data}
+
+    def read(self, first: int) -> Generator[Packable]:
+        names = {each.name for each in self.columns}
+        with closing(self._values(first)) as samples:
+            for number, key, url, values in samples:
+                further = next((name for name in values if name not in names), None)
+                if further is not None and not self._chosen:
+                    raise Unusable(
+                        f"the sample has the field {further!r}, which the first sample lacks: pass columns={{…}} with "
+                        "those that all samples have, or pack as tar",
+                        url=url,
+                    )
+                try:
+                    data = encoded_row(values, self.columns)
+                except Unusable as error:
+                    error.url = error.url or url
+                    raise
+                yield Packable(number, key, [PackedMember(key, len(data), once(data), partial(once, data))])
+
+
+class MdsWriting:
+    """Bytes of one MDS shard, and what is known of them once they were written."""
+
+    def __init__(
+        self, columns: tuple[MDSColumn, ...], most: tuple[int | None, int | None], count: Callable[[int, int], None]
+    ) -> None:
+        self._columns, self._count = columns, count
+        self._samples, self._bytes = most
+        self.size = 0
+        self.sha256 = ""
+        self.offsets: list[int] = []
+        self.sizes: list[int] = []
+
+    def fill(self, writer: Writer, coming: Coming, first: int) -> None:
+        coming.seek(first)
+        rows: list[bytes] = []
+        empty = len(header(self._columns, (), self._bytes))
+        total, most = empty, min(self._bytes or _MEMORY_BYTES, MOST_BYTES)
+        while (sample := coming.peek()) is not None:
+            added = sample.members[0].size + 4
+            if rows and (total + added > most or len(rows) == self._samples):
+                break
+            total += added
+            rows += map(bytes, sample.members[0].pieces)
+            self._count(1, added - 4)
+            coming.advance()
+        self.sizes = [*map(len, rows)]
+        head, sha256 = header(self._columns, self.sizes, self._bytes), hashlib.sha256()
+        self.size = len(head)
+        for each in (head, *rows):
+            sha256.update(each)
+            writer.write(each)
+        for size in self.sizes:
+            self.offsets.append(self.size)
+            self.size += size
+        self.sha256 = sha256.hexdigest()

@@ -10,7 +10,6 @@ import pickle
 import signal
 import socket
 import threading
-from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import PenstockError, Transient, Unreachable, Unusable, require_extras
 from penstock.events import context, enter
-from penstock.jobs.parts.operation import Ended, JobPart, Means, done, fail
+from penstock.jobs.parts.operation import Ended, JobPart, Means, Operation, done, fail
 from penstock.jobs.parts.records import PartRecord, Records
 from penstock.values import whole
 from penstock.version import VERSION
@@ -29,7 +28,6 @@ from penstock.version import VERSION
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from penstock.jobs.parts.operation import Operation
     from penstock.options import StoreOptions
 
 R = TypeVar("R")
@@ -48,19 +46,10 @@ _REACH_S = 10.0
 _CANCEL_S = 5.0
 
 
-class Carrier(ABC):
-    """Carries out parts."""
-
-    @abstractmethod
-    def carried(self, operation: Operation, parts: Iterator[JobPart], means: Means) -> Generator[Ended]:
-        """Yield parts as they end, recorded; in any order. Closing the generator cancels the others."""
-
-
-class Here(Carrier):
-    """This process, one part after the other; ``Means.processes`` share the objects of each."""
+class Here:
+    """Carrier: this process, one part after the other; ``Means.processes`` share the objects of each."""
 
     def carried(self, operation: Operation, parts: Iterator[JobPart], means: Means) -> Generator[Ended]:
-        """Do parts."""
         for part in parts:
             yield done(operation, part, means)
 
@@ -95,7 +84,6 @@ class Ray:
     retries: int = 3
 
     def __post_init__(self) -> None:
-        """Check address and numbers."""
         # With the address None, Ray starts a new cluster on this machine.
         address: object = self.address
         if not isinstance(address, str) or not address:
@@ -106,13 +94,10 @@ class Ray:
         whole(self.retries, "retries", 0)
 
 
-def carrier(on: Ray | None, operation: Operation) -> Carrier:
-    """Return what carries out the parts of an operation; no connection is made.
+def carrier(on: Ray | None, operation: Operation) -> Here | _OnRay:
+    """Return the carrier of an operation's parts; no connection is made. Refuses options that hold a secret.
 
-    Raises:
-        MissingExtra: Ray is not installed.
-        Unusable: ``on`` is no ``Ray``; or the options of the operation's store hold a secret.
-
+    Its ``carried`` yields parts as they end, recorded; in any order. Closing that generator cancels the others.
     """
     return Here() if on is None else _OnRay(_require_ray(on), operation)
 
@@ -123,8 +108,8 @@ def _require_ray(on: object) -> Ray:
     return on
 
 
-class _OnRay(Carrier):
-    """Tasks of Ray core in a sliding window."""
+class _OnRay:
+    """Carrier: tasks of Ray core in a sliding window."""
 
     def __init__(self, options: Ray, operation: Operation) -> None:
         self._ray, self._options = _library(), options
@@ -198,7 +183,6 @@ class _OnRay(Carrier):
         return any(node["NodeID"] == own and not node["Alive"] for node in self._ray.nodes())
 
     def _lost(self, attempt: _Attempt, why: str, means: Means) -> Ended:
-        """Record a part whose workers have died."""
         part, times = attempt.part, attempt.deaths + 1
         lost = Transient(
             f"part {part.number} was set aside: its worker died {times} time{'s' * (times > 1)} ({why}); repeat the "
@@ -212,14 +196,7 @@ class _OnRay(Carrier):
 
 
 class _Attempt:
-    """A part in Ray's hands, or one that waits to be given to another worker.
-
-    Attributes:
-        part: The part.
-        deaths: Workers that died at it.
-        not_before: When it may be given out, by the monotonic clock.
-
-    """
+    """Part in Ray's hands, or one that waits to be given to another worker."""
 
     def __init__(self, part: JobPart, deaths: int = 0, patience_s: float = _PATIENCE_S) -> None:
         self.part, self.deaths = part, deaths
@@ -236,14 +213,13 @@ class _Attempt:
 
 
 class _Window:
-    """How many parts may be in Ray's hands."""
+    """Number of parts that may be in Ray's hands."""
 
     def __init__(self, ray: Any, cpus_per_part: float) -> None:  # noqa: ANN401  the library
         self._ray, self._cpus = ray, cpus_per_part
         self._size, self._until = 1, 0.0
 
     def size(self) -> int:
-        """Return the size for what the cluster has now."""
         if (now := monotonic()) >= self._until:
             cpus = self._ray.cluster_resources().get("CPU", 1.0)
             self._size, self._until = max(2, ceil(_AHEAD * cpus / self._cpus)), now + _LOOK_S
@@ -254,13 +230,6 @@ def on_each_node(on: Ray, name: str, function: Callable[[Any], R], argument: obj
     """Call a function on each machine of a cluster that has the processors of a part; yield the results as they come.
 
     A machine that is lost, or takes ``on.retries`` further workers with it, has ``Transient`` in place of a result.
-
-    Raises:
-        MissingExtra: Ray is not installed.
-        Unusable: ``on`` is no ``Ray``; the argument holds a secret; or no machine has so many processors.
-        Unreachable: The cluster cannot be reached.
-        PenstockError: The function has raised it.
-
     """
     on, ray = _require_ray(on), _library()
     blob = ray.cloudpickle.dumps((VERSION, function, argument))
@@ -294,7 +263,6 @@ def on_each_node(on: Ray, name: str, function: Callable[[Any], R], argument: obj
 
 
 def _call(blob: bytes) -> Any:  # noqa: ANN401  the function's
-    """Call a function in a worker of the cluster."""
     version, function, argument = pickle.loads(blob)  # noqa: S301  of its own driver
     _check_version(version)
     return function(argument)

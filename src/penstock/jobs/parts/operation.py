@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from penstock.errors import NoSpace, PenstockError, public_url
 from penstock.events import PartEnded, emit, listening
 from penstock.events import operation as traced
-from penstock.jobs.parts.records import PartRecord
+from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.jobs.outcome import Outcome
-    from penstock.jobs.parts.records import JobPlan, Records
+    from penstock.jobs.trees.outcome import Outcome
     from penstock.options import StoreOptions
     from penstock.progress import Count
 
@@ -26,14 +25,7 @@ _FAILURES = 20  # in the record of a part
 
 
 class Planned(NamedTuple):
-    """The parts of a job.
-
-    Attributes:
-        parts: Each part as JSON: what its operation needs, then the number of objects and of bytes.
-        objects: Objects of all parts.
-        size_bytes: Bytes of all parts.
-
-    """
+    """Parts of a job, each as JSON: what its operation needs, then the number of objects and of bytes."""
 
     parts: Sequence[Sequence[Any]]
     objects: int
@@ -41,22 +33,15 @@ class Planned(NamedTuple):
 
 
 class JobPart(NamedTuple):
-    """A part that is to be done.
+    """Part that is to be done."""
 
-    Attributes:
-        number: Its number, from 0.
-        piece: What its operation needs: JSON.
-        again: Whether an earlier attempt has failed.
-
-    """
-
-    number: int
-    piece: Any
-    again: bool
+    number: int  # from 0
+    piece: Any  # what its operation needs, as JSON
+    again: bool  # an earlier attempt has failed
 
 
 class Ended(NamedTuple):
-    """A part that has ended: its record, and the worst failure."""
+    """Part that has ended: its record, and the worst failure."""
 
     record: PartRecord
     error: PenstockError | None
@@ -72,67 +57,51 @@ def ignore(_outcome: Outcome) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a process has for the parts that it does.
-
-    Attributes:
-        records: The records of the job.
-        processes: Processes for small objects, this one included; None: as many as processors.
-        count: Takes objects and bytes as they are done.
-        note: Takes the outcome of each object.
-
-    """
+    """Resources of a process for the parts that it does."""
 
     records: Records
-    processes: int | None = 1
-    count: Count = ignore_progress
-    note: Callable[[Outcome], None] = ignore
+    processes: int | None = 1  # for small objects, this one included; None: as many as processors
+    count: Count = ignore_progress  # takes objects and bytes as they are done
+    note: Callable[[Outcome], None] = ignore  # takes the outcome of each object
 
 
 class Operation(ABC):
-    """An operation in parts. Workers on other machines get a pickle of it, so it holds options without secrets.
-
-    Attributes:
-        name: Name of the operation in records.
-        verb: Title of the progress bar.
-        counts: Names of its counts, in the order in which reports have them.
-        part: Schema of a part in the plan.
-        compares: Whether failures of objects are its result, whatever another process has found before.
-        store: Options of its stores, or the name of a profile.
-
-    """
+    """Operation in parts. Workers on other machines get a pickle of it, so it holds options without secrets."""
 
     name: ClassVar[str]
-    verb: ClassVar[str]
-    counts: ClassVar[tuple[str, ...]]
-    part: ClassVar[object] = list
-    compares: ClassVar[bool] = False
+    verb: ClassVar[str]  # title of the progress bar
+    counts: ClassVar[tuple[str, ...]]  # in the order in which reports have them
+    part: ClassVar[object] = list  # schema of a part in the plan
+    compares: ClassVar[bool] = False  # failures of objects are its result, whatever another process has found before
+    places: ClassVar[tuple[str, ...]] = ()  # names of the fields that hold URLs
     store: StoreOptions | str
 
     @property
-    @abstractmethod
     def urls(self) -> tuple[str, ...]:
-        """The URLs of what is read and written: the same ones at another endpoint are another job."""
+        """URLs of what is read and written: the same ones at another endpoint are another job."""
+        return tuple(getattr(self, name) for name in self.places)
 
     @property
-    @abstractmethod
     def arguments(self) -> Mapping[str, Any]:
-        """The arguments that identify the job, as JSON: public URLs, no options of stores."""
+        """Arguments that identify the job, as JSON: public URLs, no options of stores."""
+        return {name: public_url(getattr(self, name)) for name in self.places} | self.details()
+
+    def details(self) -> dict[str, Any]:
+        """Return the arguments that are not URLs, as JSON."""
+        return {}
 
     @abstractmethod
     def planned(self) -> Planned:
         """Return the parts; every process finds the same ones of the same source."""
 
     def piece(self, plan: JobPlan, number: int) -> Any:  # noqa: ANN401  JSON; operations override it
-        """Return what a part needs of the plan."""
         return plan.parts[number]
 
     @abstractmethod
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         """Do a part, count in ``record``, and return the worst failure; a second run of a part finds the same.
 
-        Raises:
-            PenstockError: The part as a whole cannot be done.
-
+        Raises an error if the part as a whole cannot be done.
         """
 
     def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: B027  most operations end with their parts
@@ -146,13 +115,7 @@ def fail(record: PartRecord, error: PenstockError, url: str = "") -> None:
 
 
 def done(operation: Operation, part: JobPart, means: Means) -> Ended:
-    """Do a part and write its record, whatever becomes of it.
-
-    Raises:
-        NoSpace: No further part can succeed.
-        PenstockError: The record cannot be written.
-
-    """
+    """Do a part and write its record, whatever becomes of it; raise ``NoSpace`` if no further part can succeed."""
     records = means.records
     scope = traced("part", str, records.url)
     with scope:

@@ -27,14 +27,13 @@ from penstock.engine.contracts.driver import Delete, Put
 from penstock.errors import Damaged, NotFound, PenstockError, Unusable
 from penstock.schema import COUNT, check_json, read_json
 from penstock.source import open_source
-from penstock.values import Span, as_folder
+from penstock.values import ObjectMeta, Span, as_folder
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
     from penstock.options import StoreOptions
-    from penstock.values import ObjectMeta
 
 _FORMAT = 1
 _PLAN = "plan.json"
@@ -70,27 +69,16 @@ _RECORD_FORM = {
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """What a job does, and its parts.
-
-    Attributes:
-        operation: Name of the operation: "sync".
-        arguments: Its arguments, without options of stores.
-        places: By URL, what it leaves open of its place: the endpoint.
-        parts: The parts, each as its operation describes it.
-        objects: Number of objects of all parts.
-        size_bytes: Their bytes.
-        created: UTC, as ISO 8601.
-        run: Eight hexadecimal digits, drawn at random, which the records of its parts have in their names.
-
-    """
+    """Plan of a job, with its parts as the operation describes them."""
 
     operation: str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any]  # without options of stores
     parts: tuple[Any, ...]
     objects: int
     size_bytes: int
-    created: str
-    places: Mapping[str, str] = field(default_factory=dict)
+    created: str  # UTC, as ISO 8601
+    places: Mapping[str, str] = field(default_factory=dict)  # by URL, the endpoint that it leaves open
+    # eight hexadecimal digits, drawn at random, which the records of its parts have in their names
     run: str = field(default_factory=partial(secrets.token_hex, 4))
 
     @property
@@ -100,28 +88,16 @@ class JobPlan:
         return sha256(text.encode()).hexdigest()[:16]
 
     def encoded(self) -> bytes:
-        """Return the plan as its object holds it."""
         return json.dumps({"penstock job": _FORMAT, "version": VERSION, **asdict(self)}).encode()
 
     @classmethod
     def decoded(cls, data: bytes, url: str) -> Self:
-        """Return the plan that an object holds.
-
-        Raises:
-            Damaged: It is no plan, or one of a newer version of the format.
-
-        """
         values = read_json(data, _PLAN_FORM, "the plan of a job", url)
         given = {each.name: values[each.name] for each in fields(cls)}
         return cls(**given | {"parts": tuple(values["parts"])})
 
     def chosen(self, form: Mapping[str, object], url: str) -> dict[str, Any]:
-        """Return the arguments that ``form``, a schema, has.
-
-        Raises:
-            Damaged: They do not match it.
-
-        """
+        """Return the arguments that ``form``, a schema, has; raise ``Damaged`` if they do not match it."""
         check_json(self.arguments, form, "the arguments of a job", url)
         names = (name.removesuffix("?") for name in form)
         return {name: self.arguments[name] for name in names if name in self.arguments}
@@ -129,51 +105,31 @@ class JobPlan:
 
 @dataclass(slots=True)
 class PartRecord:
-    """What one part did.
+    """Record of one part."""
 
-    Attributes:
-        part: Number of the part, from 0.
-        counts: Numbers of objects by outcome, and of bytes.
-        failures: The first 20 failures: ``url`` and ``error``.
-        notes: What the operation has to say of the part.
-        began: UTC, as ISO 8601.
-        seconds: How long it took.
-        cpu_seconds: Seconds of the processors in this time, those of processes that it started included.
-        host: Name of the machine.
-        process: Number of the process.
-
-    """
-
-    part: int
-    counts: dict[str, int] = field(default_factory=dict)
-    failures: list[dict[str, str]] = field(default_factory=list)
-    notes: dict[str, Any] = field(default_factory=dict)
-    began: str = ""
+    part: int  # its number, from 0
+    counts: dict[str, int] = field(default_factory=dict)  # objects by outcome, and bytes
+    failures: list[dict[str, str]] = field(default_factory=list)  # the first 20: ``url`` and ``error``
+    notes: dict[str, Any] = field(default_factory=dict)  # of the operation
+    began: str = ""  # UTC, as ISO 8601
     seconds: float = 0.0
-    cpu_seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of all processors, those of processes that it started included
     host: str = field(default_factory=platform.node)
     process: int = field(default_factory=os.getpid)
 
     @property
     def failed(self) -> int:
-        """Number of objects that failed."""
         return self.counts.get("failed", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One of several processes that share the parts of a job: number ``number`` of ``count``, from 1.
-
-    Raises:
-        Unusable: The numbers do not fit together.
-
-    """
+    """One of several processes that share the parts of a job: number ``number`` of ``count``, from 1."""
 
     number: int = 1
     count: int = 1
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         if not 1 <= self.number <= self.count:
             raise Unusable(f"part must be like 3/16: one of 16 processes, from 1 to 16; got {self.number}/{self.count}")
 
@@ -188,26 +144,18 @@ class Share:
         return cls(int(number), int(count))
 
     def has(self, part: int) -> bool:
-        """Return whether a part belongs to this share."""
         return part % self.count == self.number - 1
 
 
 class Records:
-    """The records of a job below a URL. Safe for any number of processes at once.
+    """Records of a job below a URL.
 
-    Attributes:
-        url: The folder.
-        run: The plan's ``run``; empty until the plan was read or made, which the first look at a record does.
-
+    Safe for any number of processes at once. ``run`` is the plan's, and empty until the plan was read or made, which
+    the first look at a record does.
     """
 
     def __init__(self, url: str | os.PathLike[str], store: StoreOptions | str, run: str = "") -> None:
-        """Open the folder; no request.
-
-        Raises:
-            Unsupported: Its store cannot be written to.
-
-        """
+        """Open the folder; no request."""
         self._source, key = open_source(url, store)
         self._base = as_folder(key)
         self._source.require(Put, self._base)
@@ -215,12 +163,7 @@ class Records:
         self.run = run
 
     def plan(self) -> JobPlan | None:
-        """Return the plan; None before there is one. One or two requests.
-
-        Raises:
-            Damaged: The object is no plan.
-
-        """
+        """Return the plan; None before there is one. One or two requests."""
         key = self._base + _PLAN
         try:
             meta = self._source.head(key)
@@ -237,10 +180,7 @@ class Records:
     def planned(self, made: Callable[[], JobPlan], like: JobPlan, part: object = list) -> JobPlan:
         """Return the plan, whose parts match the schema ``part``; make and publish it first if there is none.
 
-        Raises:
-            Damaged: A part is not one of this operation.
-            Unusable: There is the plan of another operation, or of other arguments than those of ``like``.
-
+        Refuses the plan of another operation, or of other arguments than those of ``like``.
         """
         found, made_here = self.plan(), ""
         if found is None:
@@ -297,10 +237,6 @@ class Records:
 
         ``chosen`` says of which parts; the default is all. A process that does the same part may write its record anew
         meanwhile: any version is read.
-
-        Raises:
-            Damaged: An object is no record.
-
         """
         found = self._listed(_FAILED if failed else _DONE)
         metas = [(number, meta) for number, meta in found if chosen is None or chosen(number)]
@@ -316,13 +252,16 @@ class Records:
                     continue
                 yield self._record(bytes(body), number, self._source.url(meta.key))
 
+    def read_all(self, chosen: Callable[[int], bool] | None = None) -> Iterator[PartRecord]:
+        """Yield the records of parts that are done, then those of other parts, in which objects failed."""
+        done = set[int]()
+        for record in self.read(chosen):
+            done.add(record.part)
+            yield record
+        yield from self.read(lambda number: number not in done and (chosen is None or chosen(number)), failed=True)
+
     def record(self, part: int) -> PartRecord | None:
-        """Return the record of a part that is done; None if it is not: one request.
-
-        Raises:
-            Damaged: The object is no record.
-
-        """
+        """Return the record of a part that is done; None if it is not: one request."""
         key = self._name(_DONE, part)
         try:
             return self._record(bytes(self._source.read(Span(key))), part, self._source.url(key))
@@ -357,21 +296,13 @@ class Records:
                 yield self._source.url(key), bytes(body)
 
     def finished(self) -> bool:
-        """Return whether the last step was done: one request."""
         return self._source.stat_existing([f"{self._below(_FINISHED)}.json"])[0] is not None
 
     def finish(self) -> None:
-        """Record that the last step was done."""
         self._source.put(f"{self._below(_FINISHED)}.json", b"{}")
 
     def remove(self) -> int:
-        """Delete all records, the plan last, and nothing else; return their number.
-
-        Raises:
-            NotFound: There is neither a plan nor a record.
-            Unsupported: The store cannot delete.
-
-        """
+        """Delete all records, the plan last, and nothing else; return their number."""
         self._source.require(Delete, self._base)
         kinds = (_DONE, _FAILED, _FINISHED, _DATA)
         pages = (page for kind in kinds for page in self._source.pages(self._base + kind))

@@ -25,16 +25,7 @@ _STYLE = "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}
 
 @dataclass(slots=True)
 class HostSums:
-    """What one machine has done.
-
-    Attributes:
-        parts: Parts, those with failures included.
-        processes: Processes that did them.
-        seconds: Seconds of the parts, added up.
-        cpu_seconds: Seconds of the processors, added up.
-        counts: Sums of the counts.
-
-    """
+    """Sums of the parts that one machine has done, those with failures included."""
 
     parts: int = 0
     processes: int = 0
@@ -45,46 +36,25 @@ class HostSums:
 
 @dataclass(slots=True)
 class JobReport:
-    """What the records of a job say.
-
-    Attributes:
-        url: Folder of the records.
-        operation: Name of the operation.
-        arguments: Its arguments.
-        created: When the plan was made.
-        finished: Whether all parts and the last step are done.
-        parts: Number of parts.
-        parts_done: Parts that are done, without a failure.
-        parts_failed: Parts in which objects failed.
-        objects: Objects of the plan.
-        bytes: Bytes of the plan.
-        counts: Sums of the counts of all records.
-        seconds: Seconds of the parts, added up.
-        cpu_seconds: Seconds of the processors, added up.
-        wall_seconds: From the first part's beginning to the last one's end, pauses included.
-        hosts: Sums by machine.
-        slowest: Numbers and seconds of the parts that took longest.
-        failures: The first 1,000 failures: ``url`` and ``error``.
-
-    """
+    """Sums of the records of a job."""
 
     url: str
     operation: str
     arguments: dict[str, Any]
     created: str
-    finished: bool
+    finished: bool  # all parts and the last step are done
     parts: int
-    objects: int
+    objects: int  # of the plan, as are the bytes
     bytes: int
     parts_done: int = 0
-    parts_failed: int = 0
+    parts_failed: int = 0  # with failures of objects
     counts: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    wall_seconds: float = 0.0
+    seconds: float = 0.0  # of the parts, added up
+    cpu_seconds: float = 0.0  # of the processors, added up
+    wall_seconds: float = 0.0  # from the first part's beginning to the last one's end, pauses included
     hosts: dict[str, HostSums] = field(default_factory=dict)
-    slowest: list[tuple[int, float]] = field(default_factory=list)
-    failures: list[dict[str, str]] = field(default_factory=list)
+    slowest: list[tuple[int, float]] = field(default_factory=list)  # numbers and seconds
+    failures: list[dict[str, str]] = field(default_factory=list)  # the first 1,000: ``url`` and ``error``
 
     @classmethod
     def of(cls, records: Records, plan: JobPlan) -> JobReport:
@@ -93,15 +63,13 @@ class JobReport:
             records.url, plan.operation, dict(plan.arguments), plan.created, records.finished(), len(plan.parts),
             plan.objects, plan.size_bytes,
         )  # fmt: skip
-        done, processes, times = set[int](), set[tuple[str, int]](), list[tuple[datetime, datetime]]()
-        for record in _each(records, done):
-            found.parts_done = len(done)
+        processes, times = set[tuple[str, int]](), list[tuple[datetime, datetime]]()
+        for record in records.read_all():
             found._add(record, new=(record.host, record.process) not in processes)
             processes.add((record.host, record.process))
             if record.began:
                 began = datetime.fromisoformat(record.began)
                 times.append((began, began + timedelta(seconds=record.seconds)))
-        found.parts_failed = sum(each.parts for each in found.hosts.values()) - found.parts_done
         if times:
             span = max(end for _, end in times) - min(began for began, _ in times)
             found.wall_seconds = round(span.total_seconds(), 3)
@@ -111,6 +79,8 @@ class JobReport:
         host = self.hosts.setdefault(record.host, HostSums())
         host.processes += new
         host.parts += 1
+        self.parts_failed += record.failed > 0
+        self.parts_done += not record.failed
         for each in (self, host):
             each.counts.update(record.counts)
             each.seconds += record.seconds
@@ -141,12 +111,10 @@ class JobReport:
         return f"stores and network: processors worked {share:.0%} of the time of a part; more parts at once help"
 
     def as_record(self) -> dict[str, Any]:
-        """Return the report as JSON."""
         record = _flat(self) | {"hosts": {name: _flat(each) for name, each in self.hosts.items()}}
         return record | {"bytes_per_s": round(self.bytes_per_s), "left_s": self.left_s, "bound": self.bound}
 
     def rows(self) -> Iterator[tuple[str, str]]:
-        """Yield names and values, for a terminal or a page."""
         yield "job", f"{self.operation}, planned {self.created}" + ("" if self.finished else ", not finished")
         yield from ((name, str(value)) for name, value in self.arguments.items() if value not in ([], None, False))
         yield "parts", f"{self.parts_done:,} of {self.parts:,} done, {self.parts_failed:,} with failures"
@@ -162,7 +130,6 @@ class JobReport:
             yield "bound by", self.bound
 
     def to_html(self) -> str:
-        """Return the report as a self-contained page."""
         hosts = (
             (name, each.parts, each.processes, f"{each.seconds:,.1f}", f"{each.cpu_seconds:,.1f}")
             for name, each in sorted(self.hosts.items())
@@ -180,19 +147,10 @@ class JobReport:
         )
 
     def lines(self, most: int) -> Iterator[str]:
-        """Yield lines for a terminal, with at most ``most`` failures."""
         rows = [*self.rows()]
         width = max(len(name) for name, _ in rows)
         yield from (f"{name:<{width}}  {value}" for name, value in rows)
         yield from (f"failed: {each.get('url')}: {each.get('error')}" for each in islice(self.failures, most))
-
-
-def _each(records: Records, done: set[int]) -> Iterator[PartRecord]:
-    """Yield the records of parts that are done, adding these to ``done``, then those of parts that have failed."""
-    for record in records.read():
-        done.add(record.part)
-        yield record
-    yield from records.read(lambda number: number not in done, failed=True)
 
 
 def _flat(given: JobReport | HostSums) -> dict[str, Any]:

@@ -14,22 +14,19 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from penstock.errors import Changed, Conflict, Damaged, NotFound, PenstockError, Unusable, public_url, worse_of
 from penstock.events import JobCounts, count_job
 from penstock.events import operation as traced
-from penstock.jobs.mirror import tree
-from penstock.jobs.parts.carriers import carrier
-from penstock.jobs.parts.operation import JobPart, Means, ignore
-from penstock.jobs.parts.records import JobPlan, Records, Share
+from penstock.jobs.parts.carriers import Ray, carrier
+from penstock.jobs.parts.operation import JobPart, Means, Operation, ignore
+from penstock.jobs.parts.records import JobPlan, PartRecord, Records, Share
+from penstock.jobs.trees.selection import tree
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.values import whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Hashable, Iterator
 
-    from penstock.jobs.outcome import Outcome
-    from penstock.jobs.parts.carriers import Ray
-    from penstock.jobs.parts.operation import Operation
-    from penstock.jobs.parts.records import PartRecord
+    from penstock.jobs.trees.outcome import Outcome
     from penstock.options import StoreOptions
     from penstock.progress import Count
 
@@ -44,63 +41,38 @@ _LOOKS = 8
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """How a process takes part in a job.
+    """Part that a process takes in a job."""
 
-    Attributes:
-        part: Its share, such as "3/16"; None: all parts.
-        on: Cluster that does the parts; None: this process.
-        progress: Show a bar on standard error.
-        processes: Processes for small objects.
-        note: Takes the outcome of each object; this process only.
-
-    """
-
-    part: str | None = None
-    on: Ray | None = None
+    part: str | None = None  # its share, such as "3/16"; None: all parts
+    on: Ray | None = None  # does the parts; None: this process
     progress: bool | None = None
-    processes: int | None = 1
-    note: Callable[[Outcome], None] = ignore
+    processes: int | None = 1  # for small objects
+    note: Callable[[Outcome], None] = ignore  # takes the outcome of each object; this process only
 
 
 @dataclass(slots=True)
 class Sums:
-    """What the records of a share of the parts add up to.
-
-    Attributes:
-        parts: Number of parts.
-        parts_done: Parts that are done, without a failure.
-        parts_failed: Parts in which objects failed.
-        seconds: Seconds that the recorded parts took, added up.
-        counts: Sums of the counts.
-        digests: ``notes["digest"]`` of the parts, as numbers, added up.
-
-    """
+    """Sums of the records of a share of the parts."""
 
     parts: int = 0
-    parts_done: int = 0
-    parts_failed: int = 0
-    seconds: float = 0.0
+    parts_done: int = 0  # without a failure
+    parts_failed: int = 0  # with failures of objects
+    seconds: float = 0.0  # of the recorded parts, added up
     counts: Counter[str] = field(default_factory=Counter)
-    digests: int = 0
+    digests: int = 0  # ``notes["digest"]`` of the parts, as numbers, added up
+
+    def add(self, record: PartRecord) -> None:
+        self.parts_failed += record.failed > 0
+        self.parts_done += not record.failed
+        self.seconds += record.seconds
+        self.counts.update(record.counts)
+        self.digests += int(record.notes.get("digest", "0"), 16)
 
 
 class Job:
-    """A job as one process sees it.
-
-    Attributes:
-        operation: What is done.
-        records: Its records.
-        plan: Its plan.
-
-    """
+    """Job as one process sees it: its operation, its records and its plan."""
 
     def __init__(self, operation: Operation, job: str | os.PathLike[str], how: JobOptions) -> None:
-        """Take the plan of the job, or make and publish it.
-
-        Raises:
-            Unusable: The folder has another job, or ``how`` cannot be followed.
-
-        """
         self.operation, self._how = operation, how
         self._share = Share.of(how.part)
         if how.processes is not None:
@@ -125,10 +97,7 @@ class Job:
     def work(self) -> Sums:
         """Do the parts of the share that have no record, and finish once all parts are done; return their sums.
 
-        Raises:
-            NotFound: Records were deleted meanwhile.
-            PenstockError: The worst failure, after all other parts.
-
+        Raises the worst failure, after all other parts.
         """
         with traced("job", str, self.records.url):
             return self._work()
@@ -175,18 +144,9 @@ class Job:
         return sums
 
     def sums(self, mine: list[int]) -> Sums:
-        """Return what the records of these parts add up to."""
-        chosen = {*mine}
         found = Sums(parts=len(mine))
-        done = set[int]()
-        for record in self.records.read(chosen.__contains__):
-            done.add(record.part)
-            found.parts_done += 1
-            _add(found, record.counts, record.seconds)
-            found.digests += int(record.notes.get("digest", "0"), 16)
-        for record in self.records.read(lambda number: number in chosen and number not in done, failed=True):
-            found.parts_failed += 1
-            _add(found, record.counts, record.seconds)
+        for record in self.records.read_all({*mine}.__contains__):
+            found.add(record)
         return found
 
     def _finish(self) -> None:
@@ -217,8 +177,21 @@ class Job:
             raise
 
 
-def read_result(read: Callable[[], T]) -> T:
-    """Return the result of a job, which another process may write at the same time, with the same bytes."""
+def require_job(part: str | None, on: Ray | None) -> None:
+    """Refuse options that share the parts of a job, in a call without one."""
+    if part is not None or on is not None:
+        raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+
+
+def complete_job(operation: Operation, job: str | os.PathLike[str], how: JobOptions, read: Callable[[], T]) -> T | None:
+    """Do a job, and read what its last step has written; None if other processes have parts left.
+
+    Another process may write the result at the same time, with the same bytes.
+    """
+    work = Job(operation, job, how)
+    work.work()
+    if not work.records.finished():
+        return None
     for _ in range(_LOOKS):
         with suppress(Changed):
             return read()
@@ -230,13 +203,8 @@ def _count_record(record: PartRecord, objects: int) -> JobCounts:
     return JobCounts(1, record.failed > 0, objects, record.failed, moved, record.seconds, record.cpu_seconds)
 
 
-def _add(sums: Sums, counts: Mapping[str, int], seconds: float) -> None:
-    sums.counts.update(counts)
-    sums.seconds += seconds
-
-
 class _PlannedCounter:
-    """A counter that each part brings to its planned size when it ends."""
+    """Counter that each part brings to its planned size when it ends."""
 
     def __init__(self, count: Count) -> None:
         self._count, self._objects, self._bytes = count, 0, 0

@@ -1,4 +1,4 @@
-"""``ps.sync`` and ``ps.copy_tree``: in this process as ``jobs.sync`` does it; with ``job``, ranges of names are parts.
+"""``ps.sync`` and ``ps.copy_tree``: in this process as ``sync`` does it; with ``job``, ranges of names are parts.
 
 1. The source is listed once; each part is a range of its names (``cut_keys``). The plan is published in the job's
 folder. 2. A part lists its range on both sides, copies what differs, and deletes what only the destination has, if
@@ -13,31 +13,28 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from struct import Struct
 from time import time
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.engine.listing.select import globs
-from penstock.errors import Damaged, Unusable, public_url, worse_of
-from penstock.jobs.mirror import SyncKeywords, SyncOptions
-from penstock.jobs.outcome import Synced, ledger
-from penstock.jobs.parts.operation import Operation, Planned, fail
-from penstock.jobs.parts.records import Records
+from penstock.errors import Damaged, PenstockError, Unusable, worse_of
+from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, fail
+from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
-from penstock.jobs.selection import local
+from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.overlap import SIEVE_BYTES, Sieve
 from penstock.jobs.syncing.sync import SyncRun
+from penstock.jobs.trees.outcome import Synced, ledger
+from penstock.jobs.trees.selection import local
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.schema import COUNT
 from penstock.source import open_source
-from penstock.values import Span, check_keywords, whole
+from penstock.values import Span, whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.errors import PenstockError
     from penstock.jobs.parts.carriers import Ray
-    from penstock.jobs.parts.operation import JobPart, Means
-    from penstock.jobs.parts.records import JobPlan, PartRecord
 
 PART_OBJECTS = 20_000
 _PART_BYTES = 4 << 30
@@ -47,10 +44,17 @@ _FORM = {"source": str, "dest": str, "include": [str], "exclude": [str]}
 _FORM |= dict.fromkeys(("delete", "checksum", "allow_empty", "whole_bucket"), bool)
 
 
-def sync(  # noqa: PLR0913  see design/0105
+def sync(  # noqa: PLR0913  each is named in the call
     source: str | os.PathLike[str],
     dest: str | os.PathLike[str],
     *,
+    delete: bool = False,
+    checksum: bool = False,
+    include: str | Iterable[str] = (),
+    exclude: str | Iterable[str] = (),
+    dry_run: bool = False,
+    allow_empty: bool = False,
+    whole_bucket: bool = False,
     job: str | os.PathLike[str] | None = None,
     part: str | None = None,
     on: Ray | None = None,
@@ -59,7 +63,6 @@ def sync(  # noqa: PLR0913  see design/0105
     progress: bool | None = None,
     processes: int | None = 1,
     store: StoreOptions | str | None = None,
-    **how: Unpack[SyncKeywords],
 ) -> Synced:
     """Make the tree ``dest`` equal to the tree ``source``; both are directories or prefixes.
 
@@ -79,6 +82,13 @@ def sync(  # noqa: PLR0913  see design/0105
     Args:
         source: Directory or prefix to copy from.
         dest: Directory or prefix to copy to.
+        delete: Delete objects at the destination that the source does not have, at the end and only if nothing failed.
+        checksum: Compare contents, never times.
+        include: Globs of relative keys, for both sides: only matching keys take part; default: all.
+        exclude: Globs of relative keys, for both sides: matching keys are ignored, and stay at the destination.
+        dry_run: Change nothing.
+        allow_empty: Accept an empty source; with ``delete``, this empties the destination.
+        whole_bucket: Allow ``delete`` on a whole bucket.
         job: Folder for the records of parts, outside both trees; local or in any store. It stays; ``penstock jobs``
             shows it. Default: none are written.
         part: This process's share of the parts, such as ``"3/16"``: the third of sixteen; with ``job``.
@@ -89,8 +99,6 @@ def sync(  # noqa: PLR0913  see design/0105
         progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
         processes: Processes that copy small objects, this one included; None: as many as processors, at most 4.
         store: Options of both sides and of the job's folder, or the name of a profile.
-        how: Fields of ``SyncOptions``: ``delete``, ``checksum``, ``include``, ``exclude``, ``dry_run``,
-            ``allow_empty``, ``whole_bucket``.
 
     Returns:
         Numbers of objects that were copied, unchanged, deleted, left out, or would have been changed (``dry_run``).
@@ -114,10 +122,8 @@ def sync(  # noqa: PLR0913  see design/0105
         (600, 1, True)
 
     """
-    check_keywords(how, SyncKeywords, "ps.sync")
     given = StoreOptions() if store is None else store
-    options = SyncOptions(**how)
-    options = replace(options, include=globs(options.include), exclude=globs(options.exclude))
+    options = SyncOptions(delete, checksum, globs(include), globs(exclude), dry_run, allow_empty, whole_bucket)
     most = whole(part_objects, "part_objects", 1)
     run = SyncRun(source, dest, options, given)
     if job is not None:
@@ -139,7 +145,7 @@ def sync(  # noqa: PLR0913  see design/0105
     return found
 
 
-def copy_tree(  # noqa: PLR0913  see design/0091
+def copy_tree(  # noqa: PLR0913  each is named in the call
     source: str | os.PathLike[str],
     dest: str | os.PathLike[str],
     *,
@@ -200,7 +206,6 @@ def copy_tree(  # noqa: PLR0913  see design/0091
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Synced:  # noqa: ANN401  those of sync
-    """Continue a job of this operation with the arguments that its plan has; see ``sync`` for ``options``."""
     return sync(**plan.chosen(_FORM, records.url), job=records.url, **options)
 
 
@@ -252,7 +257,7 @@ def in_parts(metas: Iterable[tuple[str, int]], most_objects: int) -> Planned:
 
 
 class OfRanges(Operation):
-    """An operation whose parts are ranges of keys: the last name of each, its objects and its bytes."""
+    """Operation whose parts are ranges of keys: the last name of each, its objects and its bytes."""
 
     __slots__ = ()
 
@@ -271,6 +276,7 @@ class _Sync(OfRanges):
     name: ClassVar[str] = "sync"
     verb: ClassVar[str] = "syncing"
     counts: ClassVar[tuple[str, ...]] = ("copied", "copied_bytes", "unchanged", "deleted", "skipped", "failed")
+    places: ClassVar[tuple[str, ...]] = ("source", "dest")
 
     source: str
     dest: str
@@ -279,21 +285,13 @@ class _Sync(OfRanges):
     part_objects: int
     job: str
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The two trees."""
-        return self.source, self.dest
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The two trees, what is compared, and what may be deleted."""
+    def details(self) -> dict[str, Any]:
         given = asdict(self.options) | {"include": [*self.options.include], "exclude": [*self.options.exclude]}
         # No job is a dry run.
         del given["dry_run"]
-        return {"source": public_url(self.source), "dest": public_url(self.dest), **given}
+        return given
 
     def planned(self) -> Planned:
-        """List the source."""
         run, began_s = self._run(), time()
         mirror, sieve = run.mirror, run.sieve()
         # Raises where there is nothing.
@@ -307,7 +305,6 @@ class _Sync(OfRanges):
         return planned if planned.parts else Planned([("", 0, 0)], 0, 0)
 
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
-        """Compare the range on both sides, copy what differs, and delete."""
         run = self._run(part.piece)
         if not run.mirror.whole and not local(run.mirror.target):
             # A file may have come later than its time says.

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from penstock.copies import are_distinct
 from penstock.jobs.copying.evidence import SKEW_S
-from penstock.jobs.selection import stat_unsized
-from penstock.values import UNKNOWN_SIZE
+from penstock.jobs.trees.selection import encode_key, stat_unsized
+from penstock.values import UNKNOWN_SIZE, ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.jobs.mirror import Mirror
-    from penstock.values import ObjectMeta
+    from penstock.jobs.syncing.mirror import Mirror
 
 # 1. ``Sieve`` records the name and size of every object that is listed at the source.
 # 2. An object to delete that matches none of these is not part of the source: most syncs end here, without a request.
@@ -34,22 +33,17 @@ _LOOKS = 8
 class Sieve:
     """Bloom filter of the last key components and sizes of objects, with a fixed memory size.
 
-    Args:
-        bits: Those of a sieve that was kept; default: none are set.
-        until_s: When the listing of its objects began, in seconds since the epoch: it may lack objects written later.
-            Default: never.
-
+    ``until_s`` is when the listing of kept objects began, in seconds since the epoch: it may lack objects written
+    later.
     """
 
     __slots__ = ("_until_s", "bits")
 
     def __init__(self, bits: bytes = b"", until_s: float = inf) -> None:
-        """Create a filter."""
         self.bits = bytearray(bits) or bytearray(SIEVE_BYTES)
         self._until_s = until_s
 
     def add(self, meta: ObjectMeta) -> None:
-        """Add an object."""
         for at in _bits(meta.key, meta.size):
             self.bits[at >> 3] |= 1 << (at & 7)
 
@@ -65,9 +59,7 @@ class Sieve:
 
 def _bits(key: str, size: int) -> Iterator[int]:
     # Python's own hashes differ from process to process.
-    drawn = int.from_bytes(
-        blake2b(b"%d %s" % (size, _name(key).encode("utf-8", "surrogateescape")), digest_size=8).digest()
-    )
+    drawn = int.from_bytes(blake2b(b"%d %s" % (size, encode_key(_name(key))), digest_size=8).digest())
     low, high = drawn & 0xFFFFFFFF, drawn >> 32 | 1
     return ((low + number * high) % (SIEVE_BYTES << 3) for number in range(_HASHES))
 

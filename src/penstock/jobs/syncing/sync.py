@@ -9,24 +9,22 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
-from penstock.jobs import steps
+from penstock.jobs import tasks
 from penstock.jobs.copying.copy import CopyJob, copy, cost_bytes, silent_bytes
 from penstock.jobs.copying.evidence import EvidenceRule, is_proven, pair_steps, verdict
-from penstock.jobs.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way, obstacle
-from penstock.jobs.mirror import open_mirror
-from penstock.jobs.outcome import Outcome
-from penstock.jobs.pool import run_jobs, suitable
-from penstock.jobs.selection import local
+from penstock.jobs.syncing.mirror import SyncOptions, open_mirror
 from penstock.jobs.syncing.overlap import Sieve, overlap
+from penstock.jobs.tasks import run_jobs, suitable
+from penstock.jobs.trees.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way, obstacle
+from penstock.jobs.trees.outcome import Outcome, Status, make_outcome
+from penstock.jobs.trees.selection import local
 from penstock.progress import bar
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Generator, Iterator
 
-    from penstock.jobs.mirror import SyncOptions
-    from penstock.jobs.outcome import Status
-    from penstock.jobs.plan import CopyStep
+    from penstock.jobs.trees.plan import CopyStep
     from penstock.options import StoreOptions
     from penstock.progress import Count
     from penstock.values import ObjectMeta
@@ -43,13 +41,9 @@ class _Task:
 class SyncRun:
     """Sync in progress.
 
-    Attributes:
-        mirror: The two trees.
-        unchanged: Number of objects so far that the destination already had.
-        unchanged_bytes: Their bytes.
-        sieve: Returns a sieve of the source's objects, or None without one; called if something is to be deleted, and
-            the two sides are not surely apart.
-
+    ``unchanged`` and ``unchanged_bytes`` count objects so far that the destination already had. ``sieve`` returns a
+    sieve of the source's objects, or None without one; it is called if something is to be deleted, and the two sides
+    are not surely apart.
     """
 
     def __init__(
@@ -60,7 +54,7 @@ class SyncRun:
         store: StoreOptions | str,
         piece: tuple[str, str | None] = ("", None),
     ) -> None:
-        """Open the two trees; nothing is changed. Raises the same errors as ``sync``.
+        """Open the two trees; nothing is changed.
 
         ``piece``: the name before the first one that takes part, and the last one; default: all.
         """
@@ -88,9 +82,8 @@ class SyncRun:
         """Yield the outcome of each object that is not unchanged: first all copies, then all deletions.
 
         Copies that wait for a deletion come last: a file replaces a directory, or a directory a file. A failure does
-        not stop the other copies, unless no space is left; after a failure nothing is deleted. ``processes`` is the
-        number of processes that copy, including this one (``tasks.worker.suitable``). ``count`` takes objects and bytes
-        as they are done, instead of a bar.
+        not stop the other copies, unless no space is left; after a failure nothing is deleted. ``count`` takes objects
+        and bytes as they are done, instead of a bar.
         """
         self._processes = suitable(processes, self.mirror.source, self.mirror.target)
         planned = self.mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
@@ -140,10 +133,10 @@ class SyncRun:
         error = Unusable(f"{message}; if it is another object, delete it with penstock rm, and repeat", url=there)
         return Outcome("", there, its.size, "failed", error=error)
 
-    def _copies(self, tasks: Iterator[_Task]) -> Generator[Outcome]:
+    def _copies(self, coming: Iterator[_Task]) -> Generator[Outcome]:
         stop = Event()
         work = partial(self._copy, stop)
-        with closing(run_jobs(tasks, work, self._cost_bytes, stop, processes=self._processes)) as results:
+        with closing(run_jobs(coming, work, self._cost_bytes, stop, processes=self._processes)) as results:
             for task, ended in results:
                 path = self._in_the_way(task.step) if isinstance(ended, Unusable) else ""
                 if path and self._put_off is not None:
@@ -191,7 +184,7 @@ class SyncRun:
 
     def _tasks(self, planned: Iterator[CopyStep]) -> Iterator[_Task]:
         """Yield tasks for objects that differ or may differ; remember surplus objects, and count equal ones."""
-        for step, there in pair_steps(planned, self.mirror.existing()):
+        for step, there in pair_steps(planned, self.mirror.listed(self.mirror.target, self.mirror.base)):
             if step is None:
                 if there is not None and self.options.delete and self.mirror.deletable(there):
                     self._surplus.append(there)
@@ -242,7 +235,7 @@ class SyncRun:
         """Delete an object that the source lacks, unless either side changed since it was listed: three requests."""
         mirror, target = self.mirror, self.mirror.target
         try:
-            now = await steps.head(target, meta.key)
+            now = await tasks.head(target, meta.key)
         except NotFound:
             return "deleted"
         alike = now.etag == meta.etag if meta.etag else now.modified == meta.modified
@@ -250,17 +243,17 @@ class SyncRun:
             raise Changed("not deleted: the object was written to since it was compared", url=target.url(meta.key))
         if await self._has(mirror.prefix + meta.key[len(mirror.base) :]):
             raise Changed("not deleted: the source has it since it was listed", url=target.url(meta.key))
-        await steps.delete(target, meta.key)
+        await tasks.delete(target, meta.key)
         return "deleted"
 
     async def _has(self, key: str) -> bool:
         """Return whether the source has an object now: one request, and a listing if it seems to be there."""
         try:
-            await steps.head(self.mirror.source, key)
+            await tasks.head(self.mirror.source, key)
         except NotFound:
             return False
         # A disk may find "a" where it lists "A".
-        page = await steps.run_blocking(self.mirror.source.page, key)
+        page = await tasks.run_blocking(self.mirror.source.page, key)
         return any(each.key == key for each in page.entries)
 
     def _kept(self) -> Generator[Outcome]:
@@ -269,7 +262,4 @@ class SyncRun:
 
     def _outcome(self, meta: ObjectMeta, to: str, result: Status | PenstockError, *, deleted: bool = False) -> Outcome:
         source = "" if deleted else self.mirror.source.url(meta.key)
-        there = self.mirror.target.url(to)
-        if isinstance(result, PenstockError):
-            return Outcome(source, there, meta.size, "failed", error=result)
-        return Outcome(source, there, meta.size, result)
+        return make_outcome(source, self.mirror.target.url(to), meta.size, result)

@@ -12,7 +12,7 @@ from typer import Option, Typer
 from penstock.cli.options import Store, Urls, with_store
 from penstock.cli.output import handle_output_errors
 from penstock.errors import Unusable
-from penstock.jobs.selection import select_objects
+from penstock.jobs.trees.selection import select_objects
 from penstock.values import ObjectMeta, Span
 
 app = Typer()

@@ -10,7 +10,7 @@ from typer import Option, Typer
 from penstock.cli.commands.objects.ls import make_empty_error
 from penstock.cli.options import JsonLines, Prefix, Store, with_store
 from penstock.cli.output import draws_unicode, harmless, readable, share_bar, write, write_row
-from penstock.jobs.selection import stat_unsized
+from penstock.jobs.trees.selection import stat_unsized
 from penstock.source import open_source
 from penstock.values import ObjectMeta
 

@@ -1,7 +1,7 @@
 """``penstock find``: objects by name, size and age."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
@@ -10,9 +10,6 @@ from penstock.cli.commands.objects.ls import choose_format, make_empty_error
 from penstock.cli.options import JsonUrls, Long, Store, seconds, size_bytes, with_options, with_store
 from penstock.cli.output import write
 from penstock.errors import NotFound
-
-if TYPE_CHECKING:
-    from penstock.jobs.find import FindKeywords
 
 app = Typer()
 
@@ -25,7 +22,7 @@ def _collect_conditions(
     smaller: Annotated[str | None, Option(metavar="SIZE", help="At most so large.")] = None,
     newer: Annotated[str | None, Option(metavar="TIME", help="Changed within this time: 90, 15m, 7d.")] = None,
     older: Annotated[str | None, Option(metavar="TIME", help="Changed before that.")] = None,
-) -> "FindKeywords":
+) -> dict[str, Any]:
     return {
         "name": name or (),
         "path": path or (),
@@ -45,13 +42,12 @@ def find(
     kind: Annotated[str, Option("--type", metavar="object|marker|folder", help="What to find.")] = "object",
     long: Long = False,
     json: JsonUrls = False,
-    wanted: "FindKeywords",
+    wanted: dict[str, Any],
     store: Store,
 ) -> None:
     """Find objects below URL by name, size and age, one per line. Exit code 1 if there are none."""
     line, found = choose_format(long=long, json=json), False
-    everything: FindKeywords = {**wanted, "kind": kind}  # type: ignore[typeddict-item]  # ps.find validates it
-    for meta in ps.find(url, store=store, **everything):
+    for meta in ps.find(url, kind=kind, store=store, **wanted):  # type: ignore[arg-type]  # ps.find validates it
         write(line(meta.url, meta) + "\n")
         found = True
     if not found:

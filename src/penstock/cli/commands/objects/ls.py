@@ -10,7 +10,7 @@ from penstock.cli.options import JsonUrls, Long, Prefix, Store, with_store
 from penstock.cli.output import harmless, json_line, moment, readable, write
 from penstock.display import counted
 from penstock.errors import NotFound
-from penstock.jobs.selection import elsewhere
+from penstock.jobs.trees.selection import elsewhere
 from penstock.progress import tally
 from penstock.source import open_source
 from penstock.values import UNKNOWN_SIZE, ObjectMeta

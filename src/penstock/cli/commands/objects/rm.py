@@ -16,10 +16,10 @@ from penstock.cli.output import Report, harmless, moment, readable, write_row
 from penstock.display import counted
 from penstock.engine.contracts.driver import Delete
 from penstock.errors import Cancelled, NotFound, PenstockError, Unusable, printable
-from penstock.jobs import steps
-from penstock.jobs.guard import check_tree, clock_beside, link
-from penstock.jobs.pool import run_jobs
-from penstock.jobs.selection import check_recursive, local, require, select
+from penstock.jobs import tasks
+from penstock.jobs.tasks import run_jobs
+from penstock.jobs.trees.guard import check_tree, clock_beside, link
+from penstock.jobs.trees.selection import check_recursive, local, require, select
 from penstock.progress import tally
 from penstock.source import Source, open_source
 from penstock.values import ObjectMeta, Upload
@@ -140,7 +140,7 @@ def _delete_victims(victims: Iterable[Victim], *, as_json: bool) -> None:
 
 async def _delete_victim(victim: Victim) -> None:
     source, meta = victim
-    await steps.delete(source, meta.key)
+    await tasks.delete(source, meta.key)
 
 
 def _abort(urls: Sequence[str], hours: float, store: Store, how: _RemovalArguments) -> None:

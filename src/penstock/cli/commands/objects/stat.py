@@ -7,7 +7,7 @@ from typer import Typer
 
 from penstock.cli.options import JsonLines, Store, Urls, with_store
 from penstock.cli.output import harmless, json_line, moment, readable, write
-from penstock.jobs.selection import select_objects
+from penstock.jobs.trees.selection import select_objects
 from penstock.values import ObjectMeta
 
 app = Typer()

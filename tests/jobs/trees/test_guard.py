@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import Unusable
-from penstock.jobs.guard import LinkCheck, check_names, clear, in_the_way, link_on_the_way
+from penstock.jobs.trees.guard import LinkCheck, check_names, clear, in_the_way, link_on_the_way
 from penstock.source import open_source
 from tests.cli.conftest import COMMAND
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from penstock.errors import NoSpace, Unusable, kind_of
-from penstock.jobs.selection import local
+from penstock.errors import NoSpace, PenstockError, Unusable, kind_of
+from penstock.jobs.trees.selection import local
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.errors import PenstockError
     from penstock.source import Source
 
 Status = Literal["copied", "moved", "deleted", "planned", "skipped", "failed"]
@@ -24,28 +23,23 @@ _SHOWN = 100  # failures kept in a summary
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Outcome of one object.
+    """Outcome of one object."""
 
-    Attributes:
-        source: URL of the object; empty for a deletion at the destination.
-        dest: URL at the destination.
-        size: Size in bytes.
-        status: Completed action; ``planned``: action of a dry run; ``skipped``: left out or already there; ``failed``.
-        note: Reason why the object was left out.
-        error: Cause of the failure.
-
-    """
-
-    source: str
+    source: str  # empty for a deletion at the destination
     dest: str
     size: int
-    status: Status
-    note: str = ""
+    status: Status  # ``planned``: action of a dry run; ``skipped``: left out or already there
+    note: str = ""  # why the object was left out
     error: PenstockError | None = None
 
 
+def make_outcome(source: str, dest: str, size: int, result: Status | PenstockError, note: str = "") -> Outcome:
+    if isinstance(result, PenstockError):
+        return Outcome(source, dest, size, "failed", error=result)
+    return Outcome(source, dest, size, result, note)
+
+
 def as_line(outcome: Outcome) -> str:
-    """Return an outcome as one line of JSON, with the line break."""
     record: dict[str, object] = {"source": outcome.source or None, "dest": outcome.dest or None}
     record |= {"size": outcome.size, "status": outcome.status}
     if outcome.note:
@@ -94,7 +88,6 @@ class Synced:
         return self.parts_done == self.parts
 
     def add(self, outcome: Outcome) -> None:
-        """Count an outcome."""
         setattr(self, outcome.status, getattr(self, outcome.status) + 1)
         if outcome.status == "copied":
             self.copied_bytes += outcome.size
@@ -108,12 +101,7 @@ def ledger(
 ) -> Iterator[Callable[[Outcome], None]]:
     """Create or overwrite the report file; yield a function that appends an outcome to it, unbuffered.
 
-    If ``path`` is missing (None), outcomes are discarded. ``trees``: source and prefix of each tree of the sync.
-
-    Raises:
-        Unusable: The file lies in one of ``trees``, or cannot be written.
-        NoSpace: The disk of the file is full.
-
+    Without a ``path`` outcomes are discarded. The file may not lie in one of ``trees`` (source and prefix of each).
     """
     if path is None:
         yield lambda _outcome: None

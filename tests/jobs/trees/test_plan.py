@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import Unusable
-from penstock.jobs.plan import Destination, Origin, plan, refuse_self_copy
+from penstock.jobs.trees.plan import Destination, Origin, plan, refuse_self_copy
 from penstock.values import ObjectMeta
 
 S3, FILE = "s3://bucket/", "file:///"

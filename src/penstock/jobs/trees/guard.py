@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from penstock.errors import PenstockError, Unusable
-from penstock.jobs.plan import Origin
-from penstock.jobs.selection import Selection, local, resolve_local_key
-from penstock.source import open_source
+from penstock.jobs.trees.plan import Origin
+from penstock.jobs.trees.selection import Selection, local, resolve_local_key
+from penstock.source import Source, open_source
 from penstock.stores.urls import check_deletable, parse
 from penstock.values import ObjectMeta
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.options import StoreOptions
-    from penstock.source import Source
 
 _REMEMBERED_S = 1.0
 _UNFINISHED_S = 24 * 3600.0
@@ -31,10 +30,6 @@ def check_tree(selected: Selection, advice: str, *, whole_bucket: bool = False) 
 
     A glob of only stars and slashes that contains ``**`` counts as the whole tree, and so does a lone ``*`` at the root
     of a bucket. ``whole_bucket`` allows a whole bucket; otherwise the error message ends with ``advice``.
-
-    Raises:
-        Unusable: The selection is one of these.
-
     """
     origin = selected.origin
     bucket = not origin.prefix and not local(selected.source)
@@ -51,11 +46,8 @@ def check_tree(selected: Selection, advice: str, *, whole_bucket: bool = False) 
 def check_names(origins: Iterable[tuple[Source, str]], target: Source, key: str) -> None:
     """Refuse a source and a destination that overlap and have different root URLs; no request.
 
-    If both have the same root URL, ``jobs.plan`` checks object by object.
-
-    Raises:
-        Unusable: One lies in the other, for example ``s3://bucket/base/`` in ``penstock://profile/``.
-
+    For example ``s3://bucket/base/`` in ``penstock://profile/``. If both have the same root URL, ``plan`` checks object
+    by object.
     """
     *where, there = target.address(key)
     for source, prefix in origins:
@@ -69,9 +61,7 @@ def check_names(origins: Iterable[tuple[Source, str]], target: Source, key: str)
 def link(url: str, store: StoreOptions | str) -> Selection | None:
     """Return the local symbolic link that ``url`` names, not its target; None if ``url`` does not name a link.
 
-    Raises:
-        Unusable: The URL could mean the link or its target, as ``link/`` and ``link/.``; or it ends in ``.`` or ``..``.
-
+    Refuses a URL that could mean the link or its target, as ``link/`` and ``link/.``, or ends in ``.`` or ``..``.
     """
     source, key = open_source(url, store)
     if not local(source):
@@ -91,7 +81,7 @@ def link(url: str, store: StoreOptions | str) -> Selection | None:
 
 
 def check_links(urls: Iterable[str], store: StoreOptions | str) -> None:
-    """Refuse to move links to directories, because their targets would be deleted. Raises ``Unusable``."""
+    """Refuse to move links to directories, because their targets would be deleted."""
     for found in filter(None, (link(url, store) for url in urls)):
         path = f"/{found.origin.prefix}"
         if os.path.isdir(path):
@@ -113,13 +103,11 @@ class LinkCheck:
     __slots__ = ("_base", "_clock", "_folder", "_found", "_until")
 
     def __init__(self, base: str, clock: Callable[[], float] = monotonic) -> None:
-        """Check files that are written below ``base``; ``clock`` returns seconds."""
         self._base, self._clock = base, clock
         self._folder: str | None = None
         self._found, self._until = "", 0.0
 
     def __call__(self, key: str) -> str:
-        """Return the path of a symbolic link on the path of ``key``; empty without one."""
         folder, now = key.rpartition("/")[0], self._clock()
         if folder != self._folder or now >= self._until:
             self._found = link_on_the_way(self._base, key)
@@ -128,24 +116,17 @@ class LinkCheck:
 
 
 def in_the_way(base: str, key: str) -> str:
-    """Return the path that blocks writing the file ``key``: a directory, or a file in place of a parent directory.
-
-    Empty if nothing blocks it.
-    """
+    """Return the path that blocks writing the file ``key``: a directory, or a file in place of a parent directory."""
     files = (path for path in _above(base, key) if os.path.lexists(path) and not os.path.isdir(path))
     return next(files, "") or (f"/{key}" if os.path.isdir(f"/{key}") else "")
 
 
 def obstacle(path: str) -> str:
-    """Return what is wrong about a path that ``in_the_way`` has returned."""
     return "a directory is in the place of this file" if os.path.isdir(path) else "a file is in a directory's place"
 
 
 def clear(path: str) -> None:
-    """Remove the empty directories in ``path``, and ``path`` itself if it holds no file.
-
-    Links are not followed.
-    """
+    """Remove the empty directories in ``path``, and ``path`` itself if it holds no file; links are not followed."""
     for folder, _, _ in () if os.path.islink(path) else os.walk(path, topdown=False):
         with suppress(OSError):
             os.rmdir(folder)
@@ -186,7 +167,6 @@ def clock_beside(path: str) -> float:
 
 
 def _above(base: str, key: str) -> Iterator[str]:
-    """Yield the paths of the directories below ``base`` that ``key`` lies in."""
     at = len(base) if base.endswith("/") or not base else len(base) + 1
     while at := key.find("/", at) + 1:
         yield f"/{key[: at - 1]}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import asdict, fields
+from inspect import signature
 
 import pytest
 
 import penstock as ps
 from penstock.errors import NotFound, Unsupported
-from penstock.jobs.mirror import SyncKeywords, SyncOptions, open_mirror
+from penstock.jobs.syncing.mirror import SyncOptions, open_mirror
 from penstock.values import ObjectMeta
 
 
@@ -49,8 +50,9 @@ def test_unsupported_or_missing_mirror_endpoint_raises_at_creation(tmp_path):
         mirror(tmp_path / "nowhere", "memory://m/x")
 
 
-def test_keywords_and_options_are_the_same():
-    assert list(SyncKeywords.__annotations__) == [each.name for each in fields(SyncOptions)]
+def test_signature_of_sync_shows_every_option_with_its_default():
+    shown = signature(ps.sync).parameters
+    assert {each.name: shown[each.name].default for each in fields(SyncOptions)} == asdict(SyncOptions())
 
 
 def test_another_keyword_is_refused_as_of_any_function(tmp_path):

@@ -22,23 +22,14 @@ _NAME_BYTES = 255
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Interpretation of one SOURCE argument.
-
-    Attributes:
-        root: URL of the bucket.
-        prefix: Key of an object; prefix of a tree, empty or with a ``/`` at the end; or the part of a glob before its
-            first component with a wildcard.
-        kind: One object, all objects under a prefix, or the matches of a glob.
-        lead: Prefix of the names of a tree that is copied *into* a folder: ``dir/`` for ``dir``, empty for ``dir/``.
-        glob: Glob for the part of the keys after ``prefix``.
-
-    """
+    """Interpretation of one SOURCE argument, below the bucket ``root``."""
 
     root: str
+    # an object's key; a tree's prefix, empty or with a / at its end; a glob's part before its first wildcard
     prefix: str
     kind: Literal["object", "tree", "glob"]
-    lead: str = ""
-    glob: str = ""
+    lead: str = ""  # of names of a tree that is copied *into* a folder: ``dir/`` for ``dir``, empty for ``dir/``
+    glob: str = ""  # for the part of the keys after ``prefix``
 
     def name(self, key: str) -> str:
         """Return the name of the object ``key`` below a destination folder."""
@@ -56,7 +47,6 @@ class Destination:
     into: bool
 
     def place(self, origin: Origin, key: str) -> str:
-        """Return the destination key of the object ``key``."""
         if self.into:
             return self.key + origin.name(key)
         return self.key if origin.kind == "object" else f"{self.key}/{key[len(origin.prefix) :]}"
@@ -74,7 +64,6 @@ class CopyStep:
 
 
 def refuse_self_copy(origins: Sequence[Origin], dest: Destination) -> None:
-    """Refuse to copy a tree into itself, because its listing would never end. Raises ``Unusable``."""
     base = dest.key if dest.into else f"{dest.key}/"
     for each in origins:
         if each.kind == "tree" and each.root == dest.root and base.startswith(each.prefix):
@@ -120,7 +109,6 @@ def _unnameable(store: Store, dest: Destination, to: str) -> str:
 
 
 def _unfit(path: str) -> str:
-    """Return why a key cannot be the path of a file, or an empty text."""
     folder, mark, name = path.rpartition("/")
     return (_unfit_folder(folder) if mark else "") or _unfit_name(name)
 
@@ -140,7 +128,7 @@ def _unfit_name(name: str) -> str:
 
 
 class _Sources:
-    """Sources that lie in the bucket of the destination."""
+    """Sources in the bucket of the destination."""
 
     def __init__(self, origins: Sequence[Origin], root: str) -> None:
         here = [each for each in origins if each.root == root]
@@ -149,7 +137,6 @@ class _Sources:
         self._globs = [(each.prefix, selector(each.glob)) for each in here if each.kind == "glob"]
 
     def hold(self, size: int, to: str) -> str:
-        """Return an error message if ``to`` is one of the sources, else an empty text."""
         held = (
             to in self._keys
             or to.startswith(self._trees)
@@ -188,7 +175,6 @@ class _Nested:
         self._above: list[str] = []
 
     def take(self, to: str, *, exclusive: bool) -> str:
-        """Take a key, or return why it is not available."""
         while self._above and not to.startswith(self._above[-1]):
             self._above.pop()
         if exclusive and any(to.startswith(f"{each}/") for each in self._above):

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.saved import version_of
 from penstock.engine.listing.select import globs, selector
-from penstock.errors import Changed, NotFound, PenstockError, Unusable, public_url, worse_of
-from penstock.jobs import steps
+from penstock.errors import Changed, NotFound, PenstockError, Unusable, worse_of
+from penstock.jobs import tasks
 from penstock.jobs.copying.copy import cost_bytes, silent_bytes
-from penstock.jobs.mirror import SyncOptions, in_range, tree
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, fail
-from penstock.jobs.parts.records import PartRecord, Records
-from penstock.jobs.parts.run import Job, JobOptions, Sums, check_apart
-from penstock.jobs.pool import run_jobs, suitable
-from penstock.jobs.selection import local, stat_unsized
+from penstock.jobs.parts.records import JobPlan, PartRecord, Records
+from penstock.jobs.parts.run import Job, JobOptions, Sums, check_apart, require_job
 from penstock.jobs.syncing.job import PART_OBJECTS, OfRanges, in_parts
+from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
+from penstock.jobs.tasks import run_jobs, suitable
+from penstock.jobs.trees.selection import encode_key, in_range, local, stat_unsized, tree
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.schema import COUNT
@@ -37,11 +37,10 @@ from penstock.values import ObjectMeta, Span, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.jobs.parts.carriers import Ray
-    from penstock.jobs.parts.records import JobPlan
-    from penstock.jobs.steps import Task
+    from penstock.jobs.tasks import Task
     from penstock.source import Source
 
 _CATALOG = ".catalog"
@@ -71,7 +70,7 @@ class Verified:
     seconds: float
 
 
-def verify(  # noqa: PLR0913  see design/0095
+def verify(  # noqa: PLR0913  each is named in the call
     url: str | os.PathLike[str],
     against: str | os.PathLike[str] | None = None,
     *,
@@ -148,20 +147,17 @@ def verify(  # noqa: PLR0913  see design/0095
         trees.append(other.url(base))
         operation = _Comparing(here, trees[1], SyncOptions(False, True, *chosen, True), given, most)  # noqa: FBT003
     if job is None:
-        if part is not None or on is not None:
-            raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+        require_job(part, on)
         return _at_once(operation, progress=progress, processes=processes)
     check_apart(Records(job, given), given, *trees)
     return _make_verified(Job(operation, job, JobOptions(part, on, progress, processes)).work(), operation)
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Verified:  # noqa: ANN401  those of verify
-    """Continue a job of this operation with the arguments that its plan has; see ``verify`` for ``options``."""
     return verify(**plan.chosen(_FORM, records.url), job=records.url, **options)
 
 
 def _at_once(operation: _Verifying, *, progress: bool | None, processes: int | None) -> Verified:
-    """Verify everything as one part, without records."""
     record = PartRecord(0)
     with bar(operation.verb, None, None, shown=progress) as count:
         found = JobPart(0, operation.everything, again=False)
@@ -170,9 +166,8 @@ def _at_once(operation: _Verifying, *, progress: bool | None, processes: int | N
         if record.failed > 1:
             worst.message += f"; {record.failed:,} objects failed, {record.counts['verified']:,} were verified"
         raise worst
-    sums = Sums(parts=1, parts_done=1)
-    sums.counts.update(record.counts)
-    sums.digests = int(record.notes.get("digest", "0"), 16)
+    sums = Sums(parts=1)
+    sums.add(record)
     return _make_verified(sums, operation)
 
 
@@ -186,19 +181,14 @@ def _make_verified(sums: Sums, operation: Operation) -> Verified:
 
 def _each(
     metas: Iterator[ObjectMeta],
-    work: Callable[[ObjectMeta], Awaitable[int]],
+    work: Callable[[ObjectMeta], Task[int]],
     record: PartRecord,
     means: Means,
     processes: int,
 ) -> tuple[int, PenstockError | None]:
     """Verify objects in parallel; return the sum of the results, and the worst failure."""
     counts, total, worst = dict.fromkeys(_COUNTS, 0), 0, None
-
-    async def task(meta: ObjectMeta) -> int:
-        return await work(meta)
-
-    made: Callable[[ObjectMeta], Task[int]] = task
-    with closing(run_jobs(metas, made, cost_bytes, Event(), processes=processes)) as results:
+    with closing(run_jobs(metas, work, cost_bytes, Event(), processes=processes)) as results:
         for meta, result in results:
             means.count(1, meta.size)
             if isinstance(result, PenstockError):
@@ -214,14 +204,15 @@ def _each(
 
 
 class _Verifying(Operation):
-    """An operation that compares, and changes nothing."""
+    """Operation that compares, and changes nothing."""
 
     __slots__ = ()
 
     name: ClassVar[str] = "verify"
     verb: ClassVar[str] = "verifying"
     counts: ClassVar[tuple[str, ...]] = _COUNTS
-    everything: ClassVar[tuple[Any, None]]
+    places: ClassVar[tuple[str, ...]] = ("url", "against")
+    everything: ClassVar[tuple[Any, None]] = ("", None)
     compares: ClassVar[bool] = True
 
 
@@ -229,7 +220,7 @@ class _Verifying(Operation):
 class _RangeComparison(_Verifying, OfRanges):
     """Digests of ranges of keys."""
 
-    everything: ClassVar[tuple[str, None]] = ("", None)
+    places: ClassVar[tuple[str, ...]] = ("url",)
 
     url: str
     include: tuple[str, ...]
@@ -237,18 +228,10 @@ class _RangeComparison(_Verifying, OfRanges):
     store: StoreOptions | str
     part_objects: int
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The tree."""
-        return (self.url,)
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The tree, and what is chosen of it."""
-        return {"url": public_url(self.url), "include": [*self.include], "exclude": [*self.exclude]}
+    def details(self) -> dict[str, Any]:
+        return {"include": [*self.include], "exclude": [*self.exclude]}
 
     def planned(self) -> Planned:
-        """List the tree."""
         _, prefix = tree(self.url, self.store)
         found = in_parts(((each.key[len(prefix) :], each.size) for each in self._listed("", None)), self.part_objects)
         if not found.parts:
@@ -256,16 +239,15 @@ class _RangeComparison(_Verifying, OfRanges):
         return found
 
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
-        """Read the objects of a range."""
         source, prefix = tree(self.url, self.store)
 
         async def read(meta: ObjectMeta) -> int:
             if silent_bytes(meta) or not meta.size:
                 # As a whole: only then is a store's checksum compared.
-                digest = sha256(await steps.read(source, Span(meta.key, 0, meta.size, meta.etag, whole=True)))
+                digest = sha256(await tasks.read(source, Span(meta.key, 0, meta.size, meta.etag, whole=True)))
             else:
-                digest = await steps.run_blocking(_digest_object, source, meta)
-            name = meta.key[len(prefix) :].encode("utf-8", "surrogateescape")
+                digest = await tasks.run_blocking(_digest_object, source, meta)
+            name = encode_key(meta.key[len(prefix) :])
             return int.from_bytes(sha256(b"%d %s %s" % (meta.size, digest.digest(), name)).digest(), "big")
 
         processes = suitable(means.processes, source)
@@ -298,24 +280,14 @@ def _digest_object(source: Source, meta: ObjectMeta) -> Any:  # noqa: ANN401  ha
 class _Comparing(_Verifying, OfRanges):
     """Comparisons of ranges of two trees."""
 
-    everything: ClassVar[tuple[str, None]] = ("", None)
-
     url: str
     against: str
     options: SyncOptions
     store: StoreOptions | str
     part_objects: int
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The two trees."""
-        return self.url, self.against
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The two trees, and what is chosen of them."""
-        names = {"url": public_url(self.url), "against": public_url(self.against)}
-        return names | {"include": [*self.options.include], "exclude": [*self.options.exclude]}
+    def details(self) -> dict[str, Any]:
+        return {"include": [*self.options.include], "exclude": [*self.options.exclude]}
 
     def planned(self) -> Planned:
         """List the tree that has everything."""
@@ -325,7 +297,6 @@ class _Comparing(_Verifying, OfRanges):
         return in_parts(((step.meta.key[skip:], step.meta.size) for step in found), self.part_objects)
 
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
-        """Compare the range on both sides."""
         run = SyncRun(self.against, self.url, self.options, self.store, part.piece)
         counts, worst = dict.fromkeys(_COUNTS, 0), None
         with closing(run.outcomes(processes=means.processes, count=means.count)) as outcomes:
@@ -360,18 +331,10 @@ class _RowComparison(_Verifying):
     store: StoreOptions | str
     part_objects: int
 
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The tree and the catalog."""
-        return self.url, self.against
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The tree, and the catalog with its version."""
-        return {"url": public_url(self.url), "against": public_url(self.against), "version": self.version}
+    def details(self) -> dict[str, Any]:
+        return {"version": self.version}
 
     def planned(self) -> Planned:
-        """Read the catalog."""
         catalog = _open_catalog(self.against, self.version, self.url, self.store)
         parts = []
         for first in range(0, len(catalog), self.part_objects):
@@ -380,7 +343,6 @@ class _RowComparison(_Verifying):
         return Planned(parts, len(catalog), sum(each[-1] for each in parts))
 
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
-        """Describe the objects of rows."""
         catalog = _open_catalog(self.against, self.version, self.url, self.store)
         first, stop = part.piece[:2]
         source, _ = tree(self.url, self.store)
@@ -391,7 +353,7 @@ class _RowComparison(_Verifying):
             wanted[span.key] = ObjectMeta(span.key, size, span.etag)
 
         async def described(meta: ObjectMeta) -> int:
-            found = await steps.head(source, meta.key)
+            found = await tasks.head(source, meta.key)
             if meta.size >= 0 and found.size != meta.size:
                 raise Changed(f"has {found.size:,} bytes, and the catalog says {meta.size:,}", url=source.url(meta.key))
             if meta.etag and found.etag != meta.etag:
@@ -403,7 +365,6 @@ class _RowComparison(_Verifying):
 
 
 def _version(against: str, store: StoreOptions | str) -> str:
-    """Return the version of a saved catalog."""
     with open_object(against, "rb", store=_store_of(against, store)) as file:
         return version_of(file, against)
 

@@ -1,5 +1,8 @@
 """Concurrent execution of many jobs in bounded memory: in this process and, for many jobs, also in workers.
 
+The work on one object is a coroutine, without an event loop, that awaits steps: verbs of a store (``head``, ``read``,
+``put``, ``copy``, ``delete``) and blocking functions (``run_blocking``).
+
 ``Tasks`` runs coroutines on one thread, which sends their requests to stores; a few more threads run blocking calls.
 ``Worker`` is a process, forked from this one, that runs jobs in the same way and sends the results back.
 ``run_jobs`` deals jobs out to both.
@@ -15,34 +18,89 @@ import traceback
 import warnings
 from collections import deque
 from contextlib import suppress
-from copy import copy
+from copy import copy as copy_shallow
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from pickle import UnpicklingError, dumps, load
 from queue import SimpleQueue
 from sys import maxsize
-from threading import Thread
+from threading import Event, Thread
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NoReturn, ParamSpec, TypeVar
 
 from penstock.engine.budget import Budget
+from penstock.engine.contracts.driver import Attributes
 from penstock.engine.node.member import processors
-from penstock.engine.waiting import LOOK_S, Inbox
+from penstock.engine.waiting import LOOK_S, Awaited, Inbox
 from penstock.errors import Bug, Cancelled, PenstockError, Transient
-from penstock.events import end, operation
-from penstock.values import whole
+from penstock.events import Committed, Scope, emit, end, listening, operation
+from penstock.values import ObjectMeta, Span, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
-    from threading import Event
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 
-    from penstock.engine.waiting import Awaited
-    from penstock.events import Scope
-    from penstock.jobs.steps import Task, TaskStep
     from penstock.source import Batch, Source
 
+    Task = Coroutine["TaskStep[Any]", Any, "T"]
+
 J = TypeVar("J")
+P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+
+_RESULT: Callable[[Any], Any] = methodcaller("result")
+
+
+class TaskStep(Generic[T]):
+    """Step of a task; awaiting it returns its result or raises its error.
+
+    ``begin`` prepares the request to ``source`` and returns it, or calls a function if ``source`` is None; ``take``
+    returns the result of the completed request or call.
+    """
+
+    __slots__ = ("begin", "source", "take")
+
+    def __init__(self, source: Source | None, begin: Callable[..., Any], take: Callable[[Any], T]) -> None:
+        self.source = source
+        self.begin = begin
+        self.take = take
+
+    def __await__(self) -> Generator[TaskStep[T], T, T]:
+        return (yield self)
+
+
+def head(source: Source, key: str, *, sums: bool = False) -> TaskStep[ObjectMeta]:
+    """Describe an object, with ``sums`` also its checksum if the store reports one: one request."""
+    return TaskStep(source, lambda calls: calls.head_summed(key) if sums else calls.head(key), _RESULT)
+
+
+def read(source: Source, span: Span) -> TaskStep[bytes]:
+    """Read and verify a span: one request."""
+    return TaskStep(source, lambda calls: calls.read(span), methodcaller("take"))
+
+
+def delete(source: Source, key: str) -> TaskStep[None]:
+    """Delete an object: one request; a missing object is not an error."""
+    return TaskStep(source, lambda calls: calls.delete(key), _RESULT)
+
+
+def copy(source: Source, meta: ObjectMeta, to: str) -> TaskStep[str]:
+    """Copy an object within its bucket: one request, which some stores do not support (``Unsupported``)."""
+    return TaskStep(source, lambda calls: calls.copy(meta, to), _RESULT)
+
+
+async def put(source: Source, key: str, data: bytes, *, metadata: Mapping[str, str], content_type: str) -> str:
+    """Write an object as ``Source.put`` does: one request; returns its ETag."""
+    attributes = Attributes(content_type or source.options.write.content_type, metadata)
+    etag: str = await TaskStep(source, lambda calls: calls.put(key, data, attributes), _RESULT)
+    if listening():
+        emit(Committed(source.url(key), len(data), etag))
+    return etag
+
+
+def run_blocking(function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> Awaitable[T]:
+    return TaskStep(None, partial(function, *args, **options), _RESULT)
+
 
 _THREADS = 32  # for blocking calls
 # Prepared requests that are sent without waiting for more: one wake-up of the engine serves several.
@@ -55,7 +113,6 @@ class Tasks(Generic[J, R]):
     """Running tasks of one thread. Once ``stop`` is set, no blocking call is started."""
 
     def __init__(self, stop: Event) -> None:
-        """Start without tasks."""
         self._stop = stop
         self._inbox = _Ended()
         self._threads = _Threads(self._inbox, stop)
@@ -180,7 +237,7 @@ class Tasks(Generic[J, R]):
                 except PenstockError as error:
                     for item in items:
                         job, task, _ = self._waiting.pop(item)
-                        self._go_on(job, task, None, copy(error))
+                        self._go_on(job, task, None, copy_shallow(error))
 
 
 class _TaskStore:
@@ -205,7 +262,6 @@ class _Ended(Inbox):
         self._items: deque[Awaited] = deque()
 
     def finished(self, item: Awaited) -> None:
-        """Record that ``item`` is complete."""
         self._items.append(item)
         self._wakeup.set()
 
@@ -244,7 +300,6 @@ class _Call:
         """Log nothing, because requests of the function are logged where it waits for them."""
 
     def run(self, stop: Event) -> None:
-        """Call the function, unless ``stop`` is set."""
         try:
             if stop.is_set():
                 raise Cancelled("cancelled")
@@ -256,29 +311,22 @@ class _Call:
         self.complete = True
 
     def result(self) -> object:
-        """Return the result of the function, or raise its error."""
         if self._error is not None:
             raise self._error
         return self._value
 
 
 class _Threads:
-    """Threads for blocking calls, started on demand. Daemons: an unreachable store must not keep the process alive.
-
-    Attributes:
-        under_way: Number of calls not taken from the inbox yet; the taker decrements it.
-
-    """
+    """Threads for blocking calls, started on demand. Daemons: an unreachable store must not keep the process alive."""
 
     def __init__(self, inbox: Inbox, stop: Event) -> None:
-        self.under_way = 0
+        self.under_way = 0  # calls not taken from the inbox yet; the taker decrements it
         self._inbox = inbox
         self._stop = stop
         self._todo: SimpleQueue[_Call | None] = SimpleQueue()
         self._workers = 0
 
     def call(self, function: Callable[[], object]) -> _Call:
-        """Call a function on a thread; the inbox receives the completed call."""
         call = _Call(function)
         self._todo.put(call)
         self.under_way += 1
@@ -288,7 +336,6 @@ class _Threads:
         return call
 
     def end(self) -> None:
-        """Stop the threads once they have done all calls."""
         for _ in range(self._workers):
             self._todo.put(None)
 
@@ -324,10 +371,6 @@ def suitable(processes: int | None, *sources: Source) -> int:
 
     Default: as many as processors, at most 4. This process works alone if a fork is not a reliable copy (macOS; any
     system except Linux), and on stores that forks cannot share.
-
-    Raises:
-        Unusable: ``processes`` is not a whole number, or below 1.
-
     """
     if processes is not None:
         processes = whole(processes, "processes", 1)
@@ -339,17 +382,13 @@ def suitable(processes: int | None, *sources: Source) -> int:
 class Worker(Generic[J, R]):
     """Worker process as seen by its parent; used by one thread.
 
-    The worker ends when its parent leaves it or has ended, and then cancels its requests, as its parent does.
-    Only the parent handles Ctrl-C.
-
-    Attributes:
-        held: Number of its jobs.
-
+    The worker ends when its parent leaves it or has ended, and then cancels its requests, as its parent does. Only the
+    parent handles Ctrl-C.
     """
 
     def __init__(self, work: Callable[[J], Task[R]], stop: Event, others: Iterable[Worker[Any, Any]]) -> None:
         """Fork the worker; ``others`` are the existing workers. Raises ``OSError`` if no process can be forked."""
-        self.held = 0
+        self.held = 0  # number of its jobs
         self._jobs: dict[int, tuple[J, int]] = {}
         self._count = _NEWS
         self._unsent: list[tuple[int, J]] = []
@@ -371,7 +410,6 @@ class Worker(Generic[J, R]):
         self._unsent.append((self._count, job))
 
     def send(self) -> None:
-        """Send the added jobs."""
         if self._unsent:
             unsent, self._unsent = self._unsent, []
             _send(self._pipe, unsent)
@@ -411,7 +449,6 @@ class Worker(Generic[J, R]):
 
 
 def _await_exit(pid: int) -> int:
-    """Wait for a process to exit and return its exit code; kill it after 10 s."""
     until, pause_s = monotonic() + _GRACE_S, 0.001
     while not (found := os.waitpid(pid, os.WNOHANG))[0]:
         if monotonic() > until:
@@ -518,13 +555,13 @@ def run_jobs(
 
     A job that costs more runs alone.
 
-    ``work(job)`` is a coroutine that awaits steps (``tasks.steps``). The thread that consumes this generator also
-    consumes ``jobs`` and runs the tasks. Leaving early, by an exception or ``close``, sets ``stop``, cancels requests,
-    and waits up to 3 s for them and for blocking calls to stop.
+    ``work(job)`` is a coroutine that awaits steps. The thread that consumes this generator also consumes ``jobs`` and
+    runs the tasks. Leaving early, by an exception or ``close``, sets ``stop``, cancels requests, and waits up to 3 s
+    for them and for blocking calls to stop.
 
-    With ``processes`` above 1, workers are forked once this process has more small jobs than it can run at
-    once. Each worker runs a share of the small jobs, as many at once as this process. Jobs and results are pickled, and
-    ``work`` must work after a fork.
+    With ``processes`` above 1, workers are forked once this process has more small jobs than it can run at once. Each
+    worker runs a share of the small jobs, as many at once as this process. Jobs and results are pickled, and ``work``
+    must work after a fork.
     """
     pool = _Pool(work, cost_bytes, stop, Budget(most_bytes, maxsize), processes)
     try:
@@ -557,7 +594,6 @@ class _Pool(Generic[J, R]):
 
     @property
     def busy(self) -> bool:
-        """Whether any job is running."""
         return self._budget.items_held > 0
 
     def took(self, job: J) -> bool:
@@ -579,7 +615,6 @@ class _Pool(Generic[J, R]):
         return self._turn
 
     def ended(self) -> Iterator[tuple[J, R | PenstockError]]:
-        """Run all jobs until some end, and yield those."""
         if self._missing > 0 and self._count >= _FEW and self._own.held >= self._most:
             self._hire()
         for worker in self._workers:
@@ -625,12 +660,7 @@ class _Pool(Generic[J, R]):
 
 
 class _Own(Generic[J, R]):
-    """Jobs that this process runs itself.
-
-    Attributes:
-        held: Number of running jobs.
-
-    """
+    """Jobs that this process runs itself; ``held`` of them run."""
 
     __slots__ = ("_tasks", "_work", "held")
 

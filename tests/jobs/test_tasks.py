@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from queue import SimpleQueue
 from threading import Event, Lock
 
 import pytest
 
 from penstock.errors import Bug, Cancelled, Denied, NotFound
-from penstock.jobs import steps
-from penstock.jobs.pool import run_jobs
+from penstock.events import Committed, subscribe
+from penstock.jobs import tasks
+from penstock.jobs.tasks import Tasks, run_jobs
 from penstock.source import Batch, open_source
+from penstock.values import Span
+from tests.jobs.carry import carry
 
 MIB = 1 << 20
 
@@ -23,7 +28,7 @@ def calling(function):
     """Return the work of jobs that call a function, which blocks."""
 
     async def work(job):
-        return await steps.run_blocking(function, job)
+        return await tasks.run_blocking(function, job)
 
     return work
 
@@ -33,10 +38,10 @@ def test_every_job_is_returned_once_with_its_result_or_error(source):
 
     async def work(job):
         if job % 3 == 0:
-            await steps.head(source, "missing")
+            await tasks.head(source, "missing")
         if job % 3 == 1:
-            await steps.run_blocking(lambda: None)
-        await steps.head(source, "there")
+            await tasks.run_blocking(lambda: None)
+        await tasks.head(source, "there")
         return job * 2
 
     ended = dict(run_jobs(range(1000), work, lambda _: 1, Event()))
@@ -91,7 +96,7 @@ def test_64_tasks_are_under_way_and_after_some_hundred_256(source):
         begun += 1
         peaks.append(begun - ended)
         with pytest.raises(NotFound):
-            await steps.head(source, "a")
+            await tasks.head(source, "a")
 
     for _ in run_jobs(range(3000), work, lambda _: 0, Event()):
         ended += 1
@@ -122,8 +127,8 @@ def test_leaving_early_calls_requests_off_and_unwinds_every_task(source):
         try:
             begun.append(job)
             if job:
-                await steps.run_blocking(stop.wait, 10)
-            await steps.put(source, str(job), b"x", metadata={}, content_type="")
+                await tasks.run_blocking(stop.wait, 10)
+            await tasks.put(source, str(job), b"x", metadata={}, content_type="")
         finally:
             unwound.append(job)
 
@@ -153,7 +158,7 @@ def test_unsendable_requests_fail_separately_and_other_jobs_complete(source, mon
         send(self)
 
     async def work(job):
-        await steps.head(other if job % 2 else source, "there")
+        await tasks.head(other if job % 2 else source, "there")
         return job
 
     monkeypatch.setattr(Batch, "send", refused)
@@ -170,7 +175,124 @@ def test_failing_job_iterator_raises_and_ends_running_jobs(source):
         raise NotFound("the listing broke off")
 
     async def work(job):
-        await steps.put(source, str(job), b"x", metadata={}, content_type="")
+        await tasks.put(source, str(job), b"x", metadata={}, content_type="")
 
     with pytest.raises(NotFound, match="broke off"):
         list(run_jobs(jobs(), work, lambda _: 0, Event()))
+
+
+# What a task awaits: each verb brings its result, or raises where it is awaited.
+
+
+def test_verbs_follow_one_another_in_one_task(source):
+    async def work():
+        with pytest.raises(NotFound):
+            await tasks.head(source, "a")
+        await tasks.put(source, "a", b"data", metadata={"of": "me"}, content_type="text/plain")
+        found = await tasks.head(source, "a")
+        await tasks.copy(source, found, "b")
+        await tasks.delete(source, "a")
+        assert await tasks.read(source, Span("b", 1, 3)) == b"at"
+        with pytest.raises(NotFound):
+            await tasks.read(source, Span("a", 0, 1))
+        return found
+
+    found = carry(work())
+    assert (found.size, found.content_type, found.metadata["of"]) == (4, "text/plain", "me")
+
+
+def test_an_object_without_a_type_gets_the_options_and_its_writing_is_an_event(source):
+    seen = []
+    stop = subscribe(seen.append)
+    try:
+        etag = carry(tasks.put(source, "a", b"data", metadata={}, content_type=""))
+    finally:
+        stop()
+    assert source.head("a").content_type == source.options.write.content_type
+    (told,) = (each for each in seen if isinstance(each, Committed))
+    assert (told.url, told.size_bytes, told.etag) == (source.url("a"), 4, etag)
+
+
+def test_blocking_call_runs_on_another_thread_and_raises_its_errors():
+    async def work():
+        with pytest.raises(NotFound):
+            await tasks.run_blocking(_raise, NotFound("no"))
+        with pytest.raises(Bug, match="unexpected ValueError"):
+            await tasks.run_blocking(_raise, ValueError("no"))
+        return await tasks.run_blocking(threading.get_ident)
+
+    assert carry(work()) != threading.get_ident()
+
+
+def _raise(error):
+    raise error
+
+
+# What tasks and threads bring comes to the one thread that waits, together; ``test_pool`` has the tasks themselves.
+
+
+def test_received_messages_arrive_between_finished_tasks_until_the_first_error():
+    news = SimpleQueue()
+
+    def receive():
+        found = news.get(timeout=30)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def work():
+        return await tasks.run_blocking(lambda: "done")
+
+    running = Tasks(Event())
+    running.follow("post", receive)
+    heard = []
+    for sent in ("one", "two"):
+        news.put(sent)
+        running.start("task", work())
+        while len(heard) < (2 if sent == "one" else 4):
+            heard += running.ended()
+    assert sorted(heard) == [("post", "one"), ("post", "two"), ("task", "done"), ("task", "done")]
+    news.put(Denied("no more"))
+    ((job, error),) = running.ended()
+    assert (job, type(error), str(error)) == ("post", Denied, "no more")
+    news.put("unheard")
+    running.close()
+    assert news.get(timeout=30) == "unheard", "after an error nothing is received"
+
+
+def test_unexpected_exception_while_receiving_is_returned_as_a_bug():
+    running = Tasks(Event())
+    running.follow("post", lambda: 1 / 0)
+    ((job, error),) = running.ended()
+    assert (job, type(error)) == ("post", Bug)
+    running.close()
+
+
+def test_close_does_not_wait_for_a_pending_receive():
+    held = Event()
+
+    def receive():
+        assert held.wait(30)
+        raise Cancelled("at last")
+
+    running = Tasks(Event())
+    running.follow("post", receive)
+    running.close()
+    assert not held.is_set()
+    held.set()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_call_that_blocks_is_not_begun_after_the_stop(stopped):
+    stop, called = Event(), []
+    running = Tasks(stop)
+
+    async def work():
+        await tasks.run_blocking(called.append, 1)
+
+    if stopped:
+        stop.set()
+    running.start("job", work())
+    ((_, result),) = running.ended()
+    assert (called, type(result)) == (([], Cancelled) if stopped else ([1], type(None)))
+    running.close()

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 from penstock.data.catalog.discovery.links import left_out as below
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import Denied, NotFound, Unusable
-from penstock.jobs.plan import Destination, Origin
+from penstock.jobs.trees.plan import Destination, Origin
 from penstock.source import Source, open_source
 from penstock.stores.urls import LOCAL_ROOT
-from penstock.values import UNKNOWN_SIZE, as_folder
+from penstock.values import UNKNOWN_SIZE, ObjectMeta, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.options import StoreOptions
-    from penstock.values import ObjectMeta
 
 _WILD = "*?["
 
@@ -34,12 +33,7 @@ class Selection:
     meta: ObjectMeta | None = None
 
     def entries(self) -> Iterator[ObjectMeta]:
-        """Return the objects in key order; one request for each 1,000, the first one before this returns.
-
-        Raises:
-            NotFound: No object matches.
-
-        """
+        """Return the objects in key order; one request for each 1,000, the first one before this returns."""
         if self.meta is not None:
             return iter((self.meta,))
         found = self._listed()
@@ -78,12 +72,7 @@ def stat_unsized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[Obje
 def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection:
     """Resolve ``url``: an object of exactly this name; else a glob, if it has wildcards; else a tree.
 
-    Takes one or two requests.
-
-    Raises:
-        Unusable: ``url`` is a tree, without ``recursive``; or both an object and a tree, with ``recursive``.
-        NotFound: Nothing has this name, and it has no wildcards.
-
+    One or two requests. Refuses a tree without ``recursive``; an object that is also a tree, with it.
     """
     source, key = open_source(url, store)
     key = resolve_local_key(key) if local(source) else key
@@ -104,10 +93,6 @@ def check_recursive(selected: Selection) -> None:
     """Refuse a glob without ``**`` for a command with ``-r``: it would leave out trees.
 
     A shell would match directories, too, and ``-r`` take what lies below them.
-
-    Raises:
-        Unusable: The selection is such a glob.
-
     """
     origin = selected.origin
     if origin.kind == "glob" and "**" not in origin.glob:
@@ -117,13 +102,7 @@ def check_recursive(selected: Selection) -> None:
 
 
 def select_objects(url: str, store: StoreOptions | str) -> Selection:
-    """Resolve ``url`` to an object of exactly this name, else to a glob; trees are not considered. One request.
-
-    Raises:
-        Unusable: ``url`` is a bucket.
-        NotFound: No object has this name, and it has no wildcards.
-
-    """
+    """Resolve ``url`` to an object of exactly this name, else to a glob; trees are not considered. One request."""
     source, key = open_source(url, store)
     if not key:
         raise Unusable("this names a bucket, not an object in it", url=source.root)
@@ -140,11 +119,7 @@ def destination(url: str, store: StoreOptions | str, origins: Sequence[Origin]) 
     """Resolve DEST for these sources; one request, unless it is on this machine.
 
     DEST is a folder if it ends in ``/`` or is a whole bucket, or if there are several sources or a glob. Otherwise it
-    is the new name.
-
-    Raises:
-        Unusable: DEST exists as something else: a directory or prefix instead of a name, or a file instead of a folder.
-
+    is the new name. Refuses a DEST that exists as something else.
     """
     source, key = open_source(url, store)
     key = resolve_local_key(key) if local(source) else key
@@ -156,7 +131,6 @@ def destination(url: str, store: StoreOptions | str, origins: Sequence[Origin]) 
 
 
 def local(source: Source) -> bool:
-    """Return whether ``source`` is the file system of this machine."""
     return source.root == LOCAL_ROOT
 
 
@@ -235,3 +209,29 @@ def resolve_local_key(key: str) -> str:
         return f"{whole}/" if whole else ""
     folder = os.path.realpath(f"/{folder}").strip("/")
     return f"{folder}/{name}" if folder else name
+
+
+def tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source, str]:
+    """Return the store and the prefix of a tree; links on this machine are resolved."""
+    source, key = open_source(url, store)
+    if local(source):
+        # Resolve links: the tree is at the target of a link.
+        key = resolve_local_key(f"{as_folder(key)}.") if key else key
+    return source, as_folder(key)
+
+
+def in_range(source: Source, prefix: str, after: str, until: str | None) -> Iterator[Sequence[ObjectMeta]]:
+    """Yield pages of the objects below a prefix whose names lie after ``after``, and not after ``until``."""
+    start = prefix + after if after else ""
+    stop = None if until is None else encode_key(prefix + until)
+    for page in source.pages(prefix, start_after=start):
+        entries = page.entries
+        if stop is not None and entries and encode_key(entries[-1].key) > stop:
+            yield [each for each in entries if encode_key(each.key) <= stop]
+            return
+        yield entries
+
+
+def encode_key(key: str) -> bytes:
+    """Return a key as listings order it."""
+    return key.encode("utf-8", "surrogateescape")

@@ -6,87 +6,39 @@ Presigned URLs: anyone who has the URL can read or write one object for a limite
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
+from math import nan
 from numbers import Real
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.engine.contracts.driver import Driver, Presign
 from penstock.engine.listing.select import globs, selector
 from penstock.errors import Unusable
-from penstock.jobs.selection import local, resolve_local_key, stat_unsized
+from penstock.jobs.trees.selection import local, resolve_local_key, stat_unsized
 from penstock.source import object_at, open_source
-from penstock.values import ObjectMeta, as_folder, check_choice
+from penstock.values import ObjectMeta, Presigned, as_folder, check_choice
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.options import StoreOptions
-    from penstock.values import Presigned
 
 _KINDS = ("object", "marker", "folder")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Search criteria; an object must meet all of them.
-
-    Attributes:
-        name: Globs for the last component of a key; one must match.
-        path: Globs for the key below the URL, as in ``include`` of a dataset; one must match.
-        larger_bytes: Minimum size in bytes.
-        smaller_bytes: Maximum size in bytes.
-        newer_s: Maximum age in seconds, by this machine's clock.
-        older_s: Minimum age in seconds, by this machine's clock.
-        kind: ``object``; ``marker``, an empty object whose key ends in ``/``; ``folder``, a part of keys up to a ``/``,
-            each reported once.
-
-    """
-
-    name: str | Iterable[str] = ()
-    path: str | Iterable[str] = ()
-    larger_bytes: int | None = None
-    smaller_bytes: int | None = None
-    newer_s: float | None = None
-    older_s: float | None = None
-    kind: Literal["object", "marker", "folder"] = "object"
-
-    def matcher(self, now: float) -> Callable[[str, ObjectMeta], bool]:
-        """Return a predicate over the key below the URL and the object; ages count back from ``now``."""
-        names = globs(self.name)
-        chosen = selector(self.path, markers=True)
-        newest = None if self.older_s is None else now - self.older_s
-        oldest = None if self.newer_s is None else now - self.newer_s
-
-        def wanted(relative: str, meta: ObjectMeta) -> bool:
-            last = relative.rstrip("/").rpartition("/")[2]
-            return (
-                (not names or any(fnmatchcase(last, each) for each in names))
-                and chosen(relative.rstrip("/"), meta.size)
-                and (self.larger_bytes is None or meta.size >= self.larger_bytes)
-                and (self.smaller_bytes is None or meta.size <= self.smaller_bytes)
-                and (oldest is None or (meta.modified is not None and meta.modified >= oldest))
-                and (newest is None or (meta.modified is not None and meta.modified <= newest))
-            )
-
-        return wanted
-
-
-class FindKeywords(TypedDict, total=False):
-    """Keyword arguments of ``ps.find``: the fields of ``Wanted``."""
-
-    name: str | Iterable[str]
-    path: str | Iterable[str]
-    larger_bytes: int | None
-    smaller_bytes: int | None
-    newer_s: float | None
-    older_s: float | None
-    kind: Literal["object", "marker", "folder"]
-
-
-def find(
-    url: str | os.PathLike[str], *, store: StoreOptions | str | None = None, **wanted: Unpack[FindKeywords]
+def find(  # noqa: PLR0913  each is named in the call
+    url: str | os.PathLike[str],
+    *,
+    name: str | Iterable[str] = (),
+    path: str | Iterable[str] = (),
+    larger_bytes: int | None = None,
+    smaller_bytes: int | None = None,
+    newer_s: float | None = None,
+    older_s: float | None = None,
+    kind: Literal["object", "marker", "folder"] = "object",
+    store: StoreOptions | str | None = None,
 ) -> Iterator[ObjectMeta]:
     """Yield the objects below a directory, prefix or bucket that match all criteria, in key order.
 
@@ -96,10 +48,15 @@ def find(
 
     Args:
         url: Directory, prefix or bucket.
+        name: Globs for the last component of a key; one must match.
+        path: Globs for the key below the URL, as in ``include`` of a dataset; one must match.
+        larger_bytes: Minimum size in bytes.
+        smaller_bytes: Maximum size in bytes.
+        newer_s: Maximum age in seconds, by this machine's clock.
+        older_s: Minimum age in seconds, by this machine's clock.
+        kind: ``object``; ``marker``, an empty object whose key ends in ``/``; ``folder``, a part of keys up to a ``/``,
+            each reported once.
         store: Options, or the name of a profile; default: environment and profile.
-        **wanted: Fields of ``Wanted``: ``name`` and ``path`` (globs for the last component and for the key below the
-            URL), ``larger_bytes``, ``smaller_bytes``, ``newer_s`` and ``older_s`` (age in seconds), and ``kind``
-            (``object``, ``marker`` or ``folder``).
 
     Raises:
         Unusable: Unknown kind, or a negative size or age; raised before anything is listed.
@@ -112,20 +69,33 @@ def find(
         'train/9/'
 
     """
-    rule = Wanted(**wanted)
-    if rule.kind not in _KINDS:
-        raise Unusable(f"kind must be one of {', '.join(_KINDS)}, got {rule.kind!r}")
-    for name in ("larger_bytes", "smaller_bytes", "newer_s", "older_s"):
-        value = getattr(rule, name)
+    if kind not in _KINDS:
+        raise Unusable(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
+    limits: dict[str, Any] = {"larger_bytes": larger_bytes, "smaller_bytes": smaller_bytes}
+    for limit, value in (limits | {"newer_s": newer_s, "older_s": older_s}).items():
         number = isinstance(value, Real) and not isinstance(value, bool)
         if value is not None and not (number and value >= 0):
-            raise Unusable(f"{name} must be a number, 0 or more, got {value!r}")
+            raise Unusable(f"{limit} must be a number, 0 or more, got {value!r}")
+    names, chosen, now = globs(name), selector(path, markers=True), time.time()
     source, key = open_source(url, store)
     prefix = as_folder(resolve_local_key(f"{as_folder(key)}.") if local(source) and key else key)
-    matches = rule.matcher(time.time())
+
+    def matches(meta: ObjectMeta) -> bool:
+        relative = meta.key[len(prefix) :].rstrip("/")
+        # An object of unknown time has no age.
+        age_s = nan if meta.modified is None else now - meta.modified
+        return (
+            (not names or any(fnmatchcase(relative.rpartition("/")[2], each) for each in names))
+            and chosen(relative, meta.size)
+            and (larger_bytes is None or meta.size >= larger_bytes)
+            and (smaller_bytes is None or meta.size <= smaller_bytes)
+            and (newer_s is None or age_s <= newer_s)
+            and (older_s is None or age_s >= older_s)
+        )
+
     entries = (entry for page in source.pages(prefix) for entry in stat_unsized(source, page.entries))
-    found = _folders(entries, len(prefix)) if rule.kind == "folder" else _objects(entries, marker=rule.kind == "marker")
-    return (replace(each, url=source.url(each.key)) for each in found if matches(each.key[len(prefix) :], each))
+    found = _folders(entries, len(prefix)) if kind == "folder" else _objects(entries, marker=kind == "marker")
+    return (replace(each, url=source.url(each.key)) for each in found if matches(each))
 
 
 def _objects(entries: Iterable[ObjectMeta], *, marker: bool) -> Iterator[ObjectMeta]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.plan import Origin
-from penstock.jobs.selection import (
+from penstock.jobs.trees.plan import Origin
+from penstock.jobs.trees.selection import (
     check_recursive,
     destination,
     elsewhere,

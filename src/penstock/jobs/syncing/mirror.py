@@ -6,42 +6,37 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from penstock.copies import one_bucket
 from penstock.engine.contracts.driver import Delete, Put
 from penstock.engine.listing.select import selector
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.guard import check_names, find_folding
-from penstock.jobs.plan import Destination, Origin, plan
-from penstock.jobs.selection import Selection, elsewhere, left_out, local, resolve_local_key, stat_unsized
-from penstock.source import open_source
+from penstock.jobs.trees.guard import check_names, find_folding
+from penstock.jobs.trees.plan import CopyStep, Destination, Origin, plan
+from penstock.jobs.trees.selection import (
+    Selection,
+    elsewhere,
+    encode_key,
+    in_range,
+    left_out,
+    local,
+    stat_unsized,
+    tree,
+)
 from penstock.stores.urls import check_deletable, check_lived_in, parse
-from penstock.values import as_folder, switch
+from penstock.values import ObjectMeta, switch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.jobs.plan import CopyStep
     from penstock.options import StoreOptions
     from penstock.source import Source
-    from penstock.values import ObjectMeta
 
 
 @dataclass(frozen=True, slots=True)
 class SyncOptions:
-    """Options of ``ps.sync``.
-
-    Attributes:
-        delete: Delete objects at the destination that the source does not have, at the end and only if nothing failed.
-        checksum: Compare contents, never times.
-        include: Globs of relative keys, for both sides: only matching keys take part.
-        exclude: Globs of relative keys, for both sides: matching keys are ignored, and stay at the destination.
-        dry_run: Change nothing.
-        allow_empty: Accept an empty source; with ``delete``, this empties the destination.
-        whole_bucket: Allow ``delete`` on a whole bucket.
-
-    """
+    """Options of ``ps.sync``: see there."""
 
     delete: bool = False
     checksum: bool = False
@@ -57,49 +52,27 @@ class SyncOptions:
             switch(getattr(self, name), name)
 
 
-class SyncKeywords(TypedDict, total=False):
-    """Keyword arguments of ``ps.sync``: the fields of ``SyncOptions``."""
-
-    delete: bool
-    checksum: bool
-    include: str | Iterable[str]
-    exclude: str | Iterable[str]
-    dry_run: bool
-    allow_empty: bool
-    whole_bucket: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Mirror:
-    """Source and target tree: keys below ``base`` at the target correspond to keys below ``prefix`` at the source.
-
-    ``seen`` receives every object listed at the source, selected or not; it is set if one tree may contain the other
-    under a different name. Only names after ``after`` and, unless it is None, not after ``until`` take part.
-    """
+    """Source and target tree: keys below ``base`` at the target correspond to keys below ``prefix`` at the source."""
 
     source: Source
     prefix: str
     target: Source
     base: str
     chosen: Callable[[str, int], bool]
+    # receives every object listed at the source; set if one tree may contain the other under a different name
     seen: Callable[[ObjectMeta], None] | None = None
-    after: str = ""
-    until: str | None = None
+    after: str = ""  # only names after this one take part
+    until: str | None = None  # and none after this one
 
     @property
     def whole(self) -> bool:
-        """Whether all names take part."""
         return not self.after and self.until is None
 
     @property
     def trees(self) -> tuple[tuple[Source, str], ...]:
-        """Store and prefix of both sides."""
         return (self.source, self.prefix), (self.target, self.base)
-
-    @property
-    def selection(self) -> Selection:
-        """Source tree as a ``Selection``, as in ``cp``."""
-        return Selection(self.source, Origin(self.source.root, self.prefix, "tree"))
 
     @property
     def one_clock(self) -> bool:
@@ -127,22 +100,19 @@ class Mirror:
         return None
 
     def steps(self, *, empty: bool, deleting: bool) -> Iterator[CopyStep]:
-        """Return the planned steps in key order; the first page is listed before this returns.
-
-        Raises:
-            NotFound: No object is selected, and ``empty`` does not allow that.
-            Unusable: The source is a single object.
-
-        """
+        """Return the planned steps in key order; the first page is listed before this returns."""
         found = self.listed(self.source, self.prefix)
         first = next(found, None)
         if first is None:
             self._check_empty(empty=empty, deleting=deleting)
-        origin = Origin(self.source.root, self.prefix, "tree")
-        place = Destination(self.target.root, self.base, into=True)
+        origin, place = self._origin, Destination(self.target.root, self.base, into=True)
         metas = chain(() if first is None else (first,), found)
         fold = find_folding(self.base) if local(self.target) else None
         return plan([origin], ((origin, meta) for meta in metas), place, fold)
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin(self.source.root, self.prefix, "tree")
 
     def _check_empty(self, *, empty: bool, deleting: bool) -> None:
         if not self.whole and next(replace(self, after="", until=None).listed(self.source, self.prefix), None):
@@ -156,12 +126,8 @@ class Mirror:
             remedy = "correct the source, or say --allow-empty (allow_empty=True)"
             raise NotFound(f"{message}: {remedy}", url=self.source.url(self.prefix))
 
-    def existing(self) -> Iterator[ObjectMeta]:
-        """Yield the selected objects that exist at the target."""
-        return self.listed(self.target, self.base)
-
     def deletable(self, meta: ObjectMeta) -> bool:
-        """Return whether an object that the source lacks may be deleted.
+        """Say whether an object that the source lacks may be deleted.
 
         A directory marker stays if the source is a file system, which cannot name it, or if its key is ``base``.
         """
@@ -169,58 +135,29 @@ class Mirror:
         return not marker or not (local(self.source) or meta.key == self.base)
 
     def listed(self, source: Source, prefix: str) -> Iterator[ObjectMeta]:
-        """Yield the selected objects of a side, in key order."""
         for entries in in_range(source, prefix, self.after, self.until):
-            yield from self.chosen_of(source, prefix, entries)
+            if self.seen is not None and source is self.source:
+                for each in entries:
+                    self.seen(each)
+            chosen = [each for each in entries if self.chosen(each.key[len(prefix) :], each.size)]
+            yield from stat_unsized(source, chosen)
 
     def left_out(self) -> Iterator[tuple[str, str]]:
         """Yield path and kind of each entry of a local source that is not an object."""
-        after, until = _order(self.after), None if self.until is None else _order(self.until)
+        after, until = encode_key(self.after), None if self.until is None else encode_key(self.until)
 
         def holds(name: str) -> bool:
-            first = _order(name)
+            first = encode_key(name)
             inside = name.endswith("/") and after.startswith(first)
             return (first > after or inside) and (until is None or first <= until)
 
-        return left_out(self.selection, holds)
-
-    def chosen_of(self, source: Source, prefix: str, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
-        """Return the selected ones of some objects of a side, with their sizes."""
-        if self.seen is not None and source is self.source:
-            for each in entries:
-                self.seen(each)
-        return stat_unsized(source, [each for each in entries if self.chosen(each.key[len(prefix) :], each.size)])
-
-
-def in_range(source: Source, prefix: str, after: str, until: str | None) -> Iterator[Sequence[ObjectMeta]]:
-    """Yield pages of the objects below a prefix whose names lie after ``after``, and not after ``until``."""
-    start = prefix + after if after else ""
-    stop = None if until is None else _order(prefix + until)
-    for page in source.pages(prefix, start_after=start):
-        entries = page.entries
-        if stop is not None and entries and _order(entries[-1].key) > stop:
-            yield [each for each in entries if _order(each.key) <= stop]
-            return
-        yield entries
-
-
-def _order(key: str) -> bytes:
-    return key.encode("utf-8", "surrogateescape")
+        return left_out(Selection(self.source, self._origin), holds)
 
 
 def open_mirror(
     source: str | os.PathLike[str], dest: str | os.PathLike[str], how: SyncOptions, store: StoreOptions | str
 ) -> Mirror:
-    """Return the two trees that two URLs name; no request.
-
-    Raises:
-        ConfigError: Invalid glob.
-        Unusable: A side is a file instead of a tree; one tree lies in the other; ``delete`` on a protected place, or on
-            a whole bucket without ``whole_bucket``.
-        Unsupported: The destination does not support writing, or deleting with ``delete``.
-        NotFound: The source directory does not exist.
-
-    """
+    """Return the two trees that two URLs name; refuse protected places and trees that overlap. No request."""
     chosen = selector(how.include, how.exclude, markers=True)
     here, prefix = tree(source, store)
     there, base = tree(dest, store)
@@ -242,15 +179,6 @@ def open_mirror(
         if not (str(there.address(base)[-1]) or how.whole_bucket or how.dry_run):
             raise Unusable("delete in a whole bucket? say --whole-bucket (whole_bucket=True)", url=there.root)
     return mirror
-
-
-def tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source, str]:
-    """Return the store and the prefix of a tree; links on this machine are resolved."""
-    source, key = open_source(url, store)
-    if local(source):
-        # Resolve links: the tree is at the target of a link.
-        key = resolve_local_key(f"{as_folder(key)}.") if key else key
-    return source, as_folder(key)
 
 
 def _check_source(source: Source, prefix: str) -> None:

@@ -17,8 +17,8 @@ import pytest
 from penstock import observe
 from penstock.engine.node.member import processors
 from penstock.errors import Bug, NotFound, Transient, Unusable
-from penstock.jobs import pool, steps
-from penstock.jobs.pool import Worker, run_jobs, suitable
+from penstock.jobs import tasks
+from penstock.jobs.tasks import Worker, run_jobs, suitable
 from penstock.source import open_source
 from tests.children import children, python
 
@@ -29,7 +29,7 @@ MANY = 3000
 
 async def where(job):
     """Tell which process carries a job."""
-    await steps.run_blocking(lambda: None)
+    await tasks.run_blocking(lambda: None)
     if job % 100 == 99:
         raise NotFound("every hundredth", url=f"file:///{job}")
     return job, os.getpid()
@@ -77,7 +77,7 @@ def test_json_lines_sink_receives_events_of_all_worker_processes(tmp_path):
     source, _ = open_source(f"file://{tmp_path}/")
 
     async def work(key):
-        await steps.head(source, key)
+        await tasks.head(source, key)
         return os.getpid()
 
     keys = [f"{tmp_path}/in/{number:04}"[1:] for number in range(MANY)]
@@ -107,7 +107,7 @@ def test_killed_worker_fails_only_its_own_jobs_and_others_continue(tmp_path):
     here, killing = os.getpid(), tmp_path / "killing"
 
     async def work(job):
-        await steps.run_blocking(lambda: None)
+        await tasks.run_blocking(lambda: None)
         if os.getpid() != here:
             # The first job that a worker carries, and no other.
             with suppress(FileExistsError), killing.open("x") as file:
@@ -129,7 +129,7 @@ def test_a_worker_that_breaks_is_a_bug_and_no_hang(capfd):
     here = os.getpid()
 
     async def work(job):
-        await steps.run_blocking(lambda: None)
+        await tasks.run_blocking(lambda: None)
         return Event() if os.getpid() != here else job  # a lock cannot be pickled
 
     ended = dict(run_jobs(range(MANY), work, lambda _: 1, Event(), processes=2))
@@ -151,7 +151,7 @@ def test_closing_early_ends_workers_quickly_and_no_job_continues(tmp_path):
             (tmp_path / f"heard-{os.getpid()}").touch()
 
     async def work(job):
-        await steps.run_blocking(blocks, job)
+        await tasks.run_blocking(blocks, job)
         if job > 600:
             (tmp_path / "went on").touch()
 
@@ -174,7 +174,7 @@ def test_where_no_process_can_be_forked_this_one_does_it_all(monkeypatch):
     def full():
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(pool.os, "fork", full)
+    monkeypatch.setattr(tasks.os, "fork", full)
     before = open_files()
     ended = [*run_jobs(range(MANY), where, lambda _: 1, Event(), processes=3)]
     assert {result[1] for job, result in ended if job % 100 != 99} == {os.getpid()}
@@ -192,7 +192,7 @@ def test_ctrl_c_is_the_parent_s_to_hear():
     here = os.getpid()
 
     async def work(_):
-        await steps.run_blocking(lambda: None)
+        await tasks.run_blocking(lambda: None)
         if os.getpid() != here:
             os.kill(os.getpid(), signal.SIGINT)
         return os.getpid()
@@ -206,11 +206,11 @@ def test_they_end_when_their_parent_is_killed():
         """
         import os, signal
         from threading import Event
-        from penstock.jobs import steps
-        from penstock.jobs.pool import run_jobs
+        from penstock.jobs import tasks
+        from penstock.jobs.tasks import run_jobs
 
         async def work(job):
-            await steps.run_blocking(lambda: None)
+            await tasks.run_blocking(lambda: None)
             return os.getpid()
 
         seen = set()
@@ -239,7 +239,7 @@ def alive(pid):
 
 
 def test_worker_that_ignores_its_end_request_is_killed(monkeypatch):
-    monkeypatch.setattr(pool, "_GRACE_S", 0.2)
+    monkeypatch.setattr(tasks, "_GRACE_S", 0.2)
 
     async def stuck(_):
         signal.pause()  # on the thread that would hear of the end
@@ -267,7 +267,7 @@ def test_how_many_suit(monkeypatch, tmp_path):
     for wrong in (0, -1, 1.5, "2"):
         with pytest.raises(Unusable, match="processes must be"):
             suitable(wrong, memory)
-    monkeypatch.setattr(pool.sys, "platform", "darwin")
+    monkeypatch.setattr(tasks.sys, "platform", "darwin")
     assert suitable(None, local, store) == 1
 
 
@@ -280,9 +280,9 @@ def test_jobs_move_where_there_is_room():
             sleep(0.05)  # a slow process, not a wait for something
 
     async def work(_):
-        await steps.run_blocking(slow)
+        await tasks.run_blocking(slow)
         return os.getpid()
 
     carried = Counter(result for _, result in run_jobs(range(MANY), work, lambda _: 1, Event(), processes=2))
     assert carried[here] > MANY / 2
-    assert carried.total() - carried[here] > pool._IN_TURN
+    assert carried.total() - carried[here] > tasks._IN_TURN
