@@ -137,7 +137,7 @@ FACING = {
     ),
     *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
     *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.lightning")),
-    *(("torch", "checkpoint.run.ranks"), ("torch", "checkpoint.run.apart")),
+    ("torch", "checkpoint.run.ranks"),
     *(
         ("lightning", "checkpoint.lightning"),
         ("fsspec", "interop.fsspec"),

@@ -9,13 +9,14 @@ import logging
 import os
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.checkpoint.gather import Object
 from penstock.checkpoint.integrity import (
     MANIFEST,
     METADATA,
+    BlockChecksums,
     ChecksummedReader,
     ChecksummedWriter,
     Manifest,
@@ -24,16 +25,13 @@ from penstock.checkpoint.integrity import (
 )
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, Changed, Conflict, InvalidURL, NotFound, PenstockError, Truncated, Unusable
-from penstock.source import open_source
+from penstock.source import Source, open_source
 from penstock.stores.urls import check_deletable, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from typing import Any
 
-    from penstock.checkpoint.integrity import BlockChecksums
     from penstock.options import StoreOptions
-    from penstock.source import Source
     from penstock.values import ObjectMeta
 
 _PIECE_BYTES = 64 << 20
@@ -41,20 +39,14 @@ _TRIES = 9
 
 
 class Saving:
-    """A save in progress below ``folder`` (a key that ends in ``/``); ``commit`` makes it visible atomically.
+    """Save in progress below ``folder`` (a key that ends in ``/``); ``commit`` makes it visible atomically.
 
-    A reader sees no checkpoint there before, and the complete one after. If the process ends before the commit, objects
-    without a manifest remain; ``CheckpointManager.clean`` deletes them. Beside the data objects' own requests a save
-    costs three for the manifest: a HEAD before, one PUT (of any size), and a HEAD after.
-
-    Attributes:
-        id: Unique id of this save.
-        etag: The manifest's ETag, once it is committed.
-
+    If the process ends before the commit, objects without a manifest remain; ``CheckpointManager.clean`` deletes them.
+    Beside the data objects' own requests a save costs three for the manifest: a HEAD before, one PUT (of any size), and
+    a HEAD after.
     """
 
     def __init__(self, source: Source, folder: str, kind: str) -> None:
-        """Start a save without a request; raise ``Unsupported`` if the store is read-only."""
         source.require(Put, folder)
         self.id = uuid4().hex
         self.etag = ""
@@ -95,42 +87,22 @@ class Saving:
     def commit(self, content: dict[str, Any], replacing: str = "") -> Manifest:
         """Commit the checkpoint and return its manifest: create it, or replace the one whose ETag is ``replacing``.
 
-        A reader sees the replaced checkpoint before, and the complete new one after. The replaced checkpoint's objects
-        stay; ``CommittedCheckpoint.delete_objects`` deletes them. On a conflict this save's objects are deleted if the
-        store holds another manifest, or none; they stay if that is unknown.
-
-        Raises:
-            AlreadyExists: Another save committed a checkpoint there meanwhile; it stays.
-            PreconditionFailed: Another save replaced or deleted the checkpoint meanwhile; its result stays.
-            Changed: This checkpoint was committed, and then replaced by another save.
-
+        The replaced checkpoint's objects stay; ``CommittedCheckpoint.delete_objects`` deletes them. On a conflict this
+        save's objects are deleted if the store holds another manifest, or none; they stay if that is unknown. Raises
+        ``AlreadyExists`` or ``PreconditionFailed`` if another save was faster, whose result stays; ``Changed`` if this
+        checkpoint was committed, and then replaced by another save.
         """
         manifest = Manifest(self.id, self._kind, self._checksums, content)
-        self.etag = publish(self._source, self._folder + MANIFEST, manifest.encode(), replacing, self._keys)
+        named = [self._folder + name for name in self._checksums]
+        self.etag = publish(self._source, self._folder + MANIFEST, manifest.encode(), replacing, named)
         return manifest
-
-    @property
-    def _keys(self) -> list[str]:
-        return [self._folder + name for name in self._checksums]
 
 
 class CommittedCheckpoint:
-    """A committed checkpoint: its manifest, and its objects, which are verified on read.
-
-    Attributes:
-        manifest: The manifest.
-        etag: The manifest's ETag, for ``Saving.commit``.
-
-    """
+    """Committed checkpoint: its manifest, with its ETag for ``Saving.commit``, and its objects, verified on read."""
 
     def __init__(self, source: Source, folder: str) -> None:
-        """Read the manifest: two requests.
-
-        Raises:
-            NotFound: No checkpoint is committed there.
-            CheckpointError: The manifest is damaged.
-
-        """
+        """Read the manifest: two requests."""
         self._source = source
         self._folder = folder
         self.etag, document = read_current(source, folder + MANIFEST)
@@ -142,12 +114,7 @@ class CommittedCheckpoint:
         return ChecksummedReader(self._source.open_read(key), self.manifest.objects[name], self._source.url(key))
 
     def objects(self, names: Sequence[str]) -> dict[str, Object]:
-        """Return, by name, an ``Object`` for ``gather`` to read each data object. Costs parallel HEADs, one each.
-
-        Raises:
-            NotFound: An object is missing. ``Truncated``: an object's size differs from the manifest.
-
-        """
+        """Return, by name, an ``Object`` for ``gather`` to read each data object: parallel HEADs, one each."""
         found = self._source.stat_many([self._folder + name for name in names])
         return {name: self._object(name, meta) for name, meta in zip(names, found, strict=True)}
 
@@ -158,14 +125,6 @@ class CommittedCheckpoint:
         return Object(meta.key, meta.etag, meta.size, url, checksums)
 
     def verify(self) -> Iterator[str]:
-        """Read every object, and yield its URL after its bytes were verified.
-
-        Raises:
-            NotFound: An object is missing.
-            Truncated: An object's size differs from the manifest.
-            ChecksumMismatch: An object's bytes differ from its checksums.
-
-        """
         buffer = bytearray(_PIECE_BYTES)
         for name in sorted(self.manifest.objects):
             with self.open(name) as reader:
@@ -188,10 +147,6 @@ def publish(source: Source, key: str, data: bytes, replaces: str, named: Sequenc
 
     With ``replaces`` (an ETag) it replaces that version. On a conflict the objects are deleted if the store holds
     another manifest, or none; they stay if that is unknown. Costs three requests, and two more on a conflict.
-
-    Raises:
-        Conflict: As ``Source.publish``; the other writer's object stays.
-
     """
     try:
         return source.publish(key, data, replaces=replaces).etag
@@ -219,13 +174,9 @@ def _current_manifest(source: Source, key: str) -> tuple[str, bytes | None]:
 def read_current(source: Source, key: str) -> tuple[str, bytes]:
     """Return the ETag and the bytes of a manifest, or of torch's metadata: two requests.
 
-    If the object is replaced between the two requests, both are sent again, at most nine times in total. Of an object
-    larger than a manifest may be, only the first ``MOST_BYTES + 1`` bytes are returned.
-
-    Raises:
-        NotFound: The object does not exist.
-        Changed: The object was replaced during each attempt, or the store reports two ETags for one version.
-
+    If the object is replaced between the two requests, both are sent again, at most nine times in total; then, or if
+    the store reports two ETags for one version, ``Changed``. Of an object larger than a manifest may be, only the first
+    ``MOST_BYTES + 1`` bytes are returned.
     """
     before = ""
     for left in reversed(range(_TRIES)):
@@ -254,10 +205,7 @@ _NAMED = re.compile(r"[0-9a-f]{32}/.+", re.DOTALL)
 
 
 def told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the files of a folder that belong to a checkpoint, and the others; all are named relative to the folder.
-
-    The files that mark the folder as a checkpoint come first.
-    """
+    """Return a folder's files that belong to a checkpoint (its marks first), and the others; relative to it."""
     kinds = (_DATA, _BESIDE, _NAMED) if MANIFEST in names else (_DATA, _BESIDE)
     if not any(name in _MARKS or _DATA.fullmatch(name) for name in names):
         return [], list(names)
@@ -267,15 +215,10 @@ def told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> None:
-    """Delete a checkpoint: an object, a link, or the checkpoint files of a folder. A missing one is not an error.
+    """Delete a checkpoint: an object, a link, or the checkpoint files of a folder.
 
-    In a folder the files that mark it as a checkpoint are deleted first. Other files stay, and a warning reports them.
-    Costs a listing and a request for each object.
-
-    Raises:
-        InvalidURL: The URL is a bucket's root, the working directory, the home directory, or a parent of one of them.
-        Unusable: The URL is a folder without a checkpoint.
-
+    A missing one is not an error. In a folder the files that mark it as a checkpoint are deleted first. Other files
+    stay, and a warning reports them. Costs a listing and a request for each object.
     """
     location = parse(url)
     check_deletable(location)
@@ -307,7 +250,6 @@ def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> Non
 
 
 def _remove_empty(path: str) -> None:
-    """Remove a directory and its subdirectories if they are empty."""
     for at, _, _ in os.walk(path, topdown=False):
         with suppress(OSError):
             os.rmdir(at)  # noqa: PTH106  as above

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.checkpoint.integrity import BLOCK_BYTES
+from penstock.checkpoint.integrity import BLOCK_BYTES, BlockChecksums
 from penstock.errors import ChecksumMismatch
 from penstock.progress import current
 from penstock.values import Span
@@ -21,7 +21,6 @@ from penstock.values import Span
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator
 
-    from penstock.checkpoint.integrity import BlockChecksums
     from penstock.source import Source
 
 # Bytes per request: one connection to S3 gives 50 to 100 MB/s, so many in parallel pay.
@@ -34,27 +33,16 @@ _GAP_BYTES = 256 << 10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Object:
-    """A data object and the checksums to verify it with.
-
-    Attributes:
-        key: The full key.
-        etag: The version to read; empty for any version.
-        size: Bytes.
-        url: Its URL, for messages.
-        checksums: Its block checksums; None if there are none.
-        origin: Byte offset at which block 0 of ``checksums`` begins.
-
-    """
+    """Data object in the version ``etag`` (empty: any), and the checksums to verify it with."""
 
     key: str
     etag: str
     size: int
     url: str
     checksums: BlockChecksums | None
-    origin: int = 0
+    origin: int = 0  # byte offset at which block 0 of ``checksums`` begins
 
     def within(self, start: int, stop: int) -> str:
-        """Return a message's name for a range of bytes."""
         return f"bytes {start} to {stop}"
 
     def whole(self, start: int, stop: int) -> tuple[int, int]:
@@ -74,22 +62,13 @@ class Object:
 
 
 class Want(NamedTuple):
-    """A range of an object, and the memory that receives it.
-
-    Attributes:
-        of: The object.
-        start: First byte in the object, inclusive.
-        stop: Last byte, exclusive.
-        memory: A writable, contiguous buffer of ``stop - start`` bytes.
-        tag: Any value of the caller's, to recognize the want by.
-
-    """
+    """Bytes ``[start, stop)`` of an object, and the writable, contiguous buffer that receives them."""
 
     of: Object
     start: int
     stop: int
     memory: Any
-    tag: Any = None
+    tag: Any = None  # the caller's, to recognize the want by
 
 
 class WantedPiece(NamedTuple):
@@ -102,27 +81,16 @@ class WantedPiece(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class RangeRequest:
-    """A request: bytes ``[start, stop)`` of an object.
-
-    Attributes:
-        of: The object.
-        start: First byte.
-        stop: Last byte, exclusive.
-        straight: Whether it is read directly into the memory of its only piece, not into scratch memory.
-        pieces: The pieces in it.
-        done: The wants that are complete after this run.
-
-    """
+    """Request for bytes ``[start, stop)`` of an object, and the pieces in it."""
 
     of: Object
     start: int
     stop: int
-    straight: bool = False
+    straight: bool = False  # read directly into the memory of its only piece, not into scratch memory
     pieces: list[WantedPiece] = field(default_factory=list)
-    done: list[Want] = field(default_factory=list)
+    done: list[Want] = field(default_factory=list)  # the wants that are complete after this run
 
     def reaches(self, of: Object, start: int, stop: int) -> bool:
-        """Return whether to read ``[start, stop)`` as part of this run."""
         near = self.of is of and self.start <= start <= self.stop + _GAP_BYTES
         return near and max(stop, self.stop) - self.start <= _MOST_BYTES
 
@@ -181,11 +149,6 @@ def gather(source: Source, wants: Iterable[Want], window_bytes: int = _WINDOW_BY
     Small wants, and partial blocks at both ends, share requests and are copied. With checksums, a want costs up to 1
     MiB more at each end. After the generator ends in any way, Ctrl-C and ``close`` included, nothing writes into any
     memory.
-
-    Raises:
-        ChecksumMismatch: A block does not match its checksum; the message names its object.
-        NotFound: An object no longer exists. ``Changed``: it was replaced.
-
     """
     sent: deque[tuple[RangeRequest, memoryview]] = deque()
     count = current()
@@ -211,7 +174,6 @@ def _scratch(size: int) -> memoryview:
 
 
 def _view(piece: tuple[Want, int, int]) -> memoryview:
-    """Return the part of a want's memory that receives a piece."""
     want, start, stop = piece
     whole = memoryview(want.memory)
     return whole.cast("B")[start - want.start : stop - want.start] if whole.nbytes else memoryview(bytearray())

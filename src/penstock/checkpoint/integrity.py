@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any, Self
 import xxhash
 
 from penstock.engine.blocks import BlockReader
-from penstock.engine.buffer import flat
+from penstock.engine.buffer import Buffer, flat
 from penstock.errors import CheckpointError, ChecksumMismatch, Truncated, Unusable
 from penstock.progress import current
-from penstock.values import Span
+from penstock.values import ObjectMeta, Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
 
-    from penstock.engine.buffer import Buffer
     from penstock.source import Reader, Writer
-    from penstock.values import ObjectMeta
 
 MANIFEST = "checkpoint.json"
 METADATA = ".metadata"  # torch's own layout has this file instead
@@ -40,29 +38,17 @@ _STEP_DIGITS = 12
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The document that commits a set of objects as a checkpoint: written last, in one request, and read first.
+    """Document that commits a set of objects as a checkpoint: written last, in one request, and read first."""
 
-    Attributes:
-        save: Id of the save that wrote it, 32 hex digits. Object names contain it, so two saves never collide.
-        kind: The kind of checkpoint, which selects its reader: ``state``, ``dcp``, …
-        objects: Each object's checksums, by its name below the checkpoint's URL.
-        content: JSON data specific to ``kind``.
-
-    """
-
-    save: str
-    kind: str
-    objects: dict[str, BlockChecksums]
-    content: dict[str, Any] = field(default_factory=dict)
+    save: str  # id of the save, 32 hex digits; object names contain it, so two saves never collide
+    kind: str  # selects its reader: ``state``, ``dcp``, …
+    objects: dict[str, BlockChecksums]  # by name below the checkpoint's URL
+    content: dict[str, Any] = field(default_factory=dict)  # JSON specific to ``kind``
 
     def encode(self) -> bytes:
         """Return the manifest as JSON with sorted keys and no spaces.
 
         The last key is a digest of all bytes before it, followed by ``}``.
-
-        Raises:
-            Unusable: The document is larger than a reader accepts.
-
         """
         body = json.dumps(
             {
@@ -88,12 +74,7 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes, url: str) -> Manifest:
-        """Return the manifest that a document holds; another program may have written the document.
-
-        Raises:
-            CheckpointError: The document is damaged, or has a newer format version.
-
-        """
+        """Return the manifest that a document holds; another program may have written the document."""
         try:
             _check_document_size(data)
             document = json.loads(data)
@@ -146,10 +127,7 @@ def _require_str(value: object) -> str:
 
 
 def elements(shape: Sequence[int]) -> int | None:
-    """Return the number of elements of a shape.
-
-    Return None if the product of its nonzero dimensions needs more than 63 bits.
-    """
+    """Return the number of elements of a shape; None if the product of nonzero dimensions needs more than 63 bits."""
     count = 1
     # Not math.prod: a file may hold a million numbers, whose product takes hours.
     for each in filter(None, shape):
@@ -160,9 +138,9 @@ def elements(shape: Sequence[int]) -> int | None:
 
 
 def fits(name: str) -> bool:
-    """Return whether ``name`` is a valid data object name.
+    """Say whether a data object may have this name.
 
-    A valid name is a relative path in UTF-8 without NUL, ``.``, ``..`` or empty parts.
+    A valid one is a relative path in UTF-8 without NUL, ``.``, ``..`` or empty parts.
     """
     try:
         name.encode()
@@ -172,12 +150,10 @@ def fits(name: str) -> bool:
 
 
 def step_name(step: int) -> str:
-    """Return the folder name of a step."""
     return f"{step:0{_STEP_DIGITS}d}"
 
 
 def step_of(folder: str) -> int | None:
-    """Return the step of a folder name, or None if the name is not a step folder's."""
     return int(folder) if _STEP.fullmatch(folder) and step_name(int(folder)) == folder else None
 
 
@@ -196,11 +172,8 @@ def with_digest(raw: bytes, key: str) -> tuple[bytes, str]:
 def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
     """Return the digest stored in ``raw`` under ``key``; empty if ``raw`` contains neither a digest nor ``beside``.
 
-    Penstock writes both, so a single flipped bit cannot make its text look like one that never had a digest.
-
-    Raises:
-        ValueError: ``raw`` is not what ``with_digest`` returned.
-
+    Penstock writes both, so a single flipped bit cannot make its text look like one that never had a digest. Raises
+    ``ValueError`` if ``raw`` is not what ``with_digest`` returned.
     """
     found = _pattern(key).findall(raw)
     if not found and beside not in raw:
@@ -213,11 +186,7 @@ def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
 
 
 def document(raw: bytes) -> Any:  # noqa: ANN401  any JSON
-    """Parse JSON in UTF-8.
-
-    Raise ``ValueError`` for invalid JSON, a repeated name or more than ``MOST_VALUES`` values. Raise
-    ``RecursionError`` if it is nested too deep.
-    """
+    """Parse JSON in UTF-8; raise ``ValueError`` for a repeated name, or more than ``MOST_VALUES`` values."""
     check_value_count(raw, MOST_VALUES)
     return json.loads(raw.decode(), object_pairs_hook=_unique)
 
@@ -252,20 +221,12 @@ DIGEST_BYTES = 8  # of an XXH3 digest
 
 @dataclass(frozen=True, slots=True)
 class BlockChecksums:
-    """The size and block checksums of one data object.
-
-    Attributes:
-        size: Bytes.
-        digests: XXH3 (64 bits, big-endian, seed 0) of each ``BLOCK_BYTES`` of the object, in order; the last block may
-            be shorter.
-
-    """
+    """Size and block checksums of one data object: XXH3 (64 bits, big-endian, seed 0) of each ``BLOCK_BYTES``."""
 
     size: int
     digests: bytes
 
     def holds(self, block: int, data: bytes | memoryview) -> bool:
-        """Return whether ``data`` matches the checksum of block number ``block``."""
         return xxhash.xxh3_64_digest(data) == self.digests[block * DIGEST_BYTES : (block + 1) * DIGEST_BYTES]
 
 
@@ -275,10 +236,7 @@ _DIGEST_BYTES = 64 << 20
 
 @cache
 def fast() -> Callable[[Any, int], int] | None:
-    """Return isal's CRC-32, or None if isal is not installed (``pip install 'penstock[torch]'``).
-
-    isal computes 15 GB/s, zlib 2.3 GB/s (measured).
-    """
+    """Return isal's CRC-32 (15 GB/s; zlib: 2.3 GB/s, measured), or None if isal is not installed."""
     try:
         from isal import isal_zlib
     except ImportError:
@@ -304,13 +262,11 @@ class Checksummer:
     """Incremental block checksums of an object, computed from its bytes in order."""
 
     def __init__(self) -> None:
-        """Start with no bytes."""
         self.size = 0
         self._digests: list[bytes] = []
         self._open = xxhash.xxh3_64()
 
     def update(self, data: memoryview) -> None:
-        """Add the next bytes, of any length."""
         at = 0
         while at < len(data):
             piece = data[at : at + BLOCK_BYTES - self.size % BLOCK_BYTES]
@@ -322,21 +278,16 @@ class Checksummer:
                 self._open.reset()
 
     def checksums(self) -> BlockChecksums:
-        """Return the checksums of all bytes so far."""
         last = [self._open.digest()] if self.size % BLOCK_BYTES else []
         return BlockChecksums(self.size, b"".join(self._digests + last))
 
 
 class ChecksummedWriter(io.BufferedIOBase):
-    """Write-only file over a ``Writer`` that computes block checksums.
-
-    Call ``checksums`` after it is closed.
-    """
+    """Write-only file over a ``Writer`` that computes block checksums; ``checksums`` has them after it is closed."""
 
     mode = "wb"
 
     def __init__(self, writer: Writer) -> None:
-        """Compute checksums of all bytes written to ``writer`` through this file."""
         super().__init__()
         self._writer = writer
         self._checksummer = Checksummer()
@@ -344,24 +295,19 @@ class ChecksummedWriter(io.BufferedIOBase):
 
     @property
     def name(self) -> str:
-        """The URL of the object being written."""
         return self._writer.name
 
     def writable(self) -> bool:
-        """Return True."""
         return self._writer.writable()
 
     def tell(self) -> int:
-        """Return the number of bytes written."""
         return self._writer.tell()
 
     @property
     def closed(self) -> bool:
-        """Whether the file is closed, with or without success."""
         return self._writer.closed
 
     def write(self, data: object, /) -> int:
-        """Write any bytes-like object, as ``Writer.write`` does."""
         view, at = flat(data), 0
         # Raise for a closed file even if data is empty.
         self.tell()
@@ -374,11 +320,9 @@ class ChecksummedWriter(io.BufferedIOBase):
         return at
 
     def checksums(self) -> BlockChecksums:
-        """Return the checksums of the bytes written."""
         return self._checksummer.checksums()
 
     def __enter__(self) -> Self:
-        """Return this file."""
         self._writer.__enter__()
         return self
 
@@ -389,7 +333,6 @@ class ChecksummedWriter(io.BufferedIOBase):
         self._writer.__exit__(kind, error, trace)
 
     def close(self) -> None:
-        """Publish the object; a second call does nothing."""
         self._writer.close()
 
     def __del__(self) -> None:
@@ -400,11 +343,10 @@ class ChecksummedReader(BlockReader):
     """Read-only, seekable file over a ``Reader`` that verifies every byte before returning it.
 
     Whole blocks are read in parallel ranges directly into the caller's memory and verified there. For a partial block
-    the whole block is read. A block that does not match its checksum raises ``ChecksumMismatch``.
+    the whole block is read.
     """
 
     def __init__(self, reader: Reader, checksums: BlockChecksums, url: str) -> None:
-        """Verify ``reader`` against ``checksums``; raise ``Truncated`` immediately if its size differs."""
         super().__init__(checksums.size, BLOCK_BYTES)
         self.name = url
         self._reader = reader
@@ -414,7 +356,6 @@ class ChecksummedReader(BlockReader):
             raise Truncated(f"the object has {reader.size} bytes, {checksums.size} were written", url=url)
 
     def close(self) -> None:
-        """Close this file and the underlying reader."""
         self._reader.close()
         self._kept.clear()
         super().close()

@@ -69,7 +69,6 @@ class CheckpointIO(io.CheckpointIO):
     """
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
-        """Keep the options; open nothing yet."""
         self.store = store
 
     def save_checkpoint(self, checkpoint: Any, path: Path, storage_options: object = None) -> None:  # noqa: ANN401  whatever is saved
@@ -132,7 +131,6 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
     """
 
     def __init__(self, checkpoint_io: io.CheckpointIO | None = None) -> None:
-        """Begin without a pending operation."""
         self._carrying = CheckpointIO() if checkpoint_io is None else checkpoint_io
         super().__init__(self._carrying)
         self._stage = Stage()
@@ -322,24 +320,18 @@ def save_shards(
 
 
 class Loading:
-    """Loading of a checkpoint into a sharded model and its optimizers, on all ranks together.
+    """Loading of a checkpoint into a sharded model and its optimizers, which may be new, on all ranks together.
 
-    The optimizers may be new. Unless ``strict``, the model may have more or fewer tensors than the checkpoint.
+    Unless ``strict``, the model may have more or fewer tensors than the checkpoint.
     """
 
     def __init__(self, model: Any, optimizers: Sequence[Any], *, strict: bool) -> None:  # noqa: ANN401  a trainer may yet have none
-        """Keep the model and the optimizers; reads nothing."""
         self._model = model
         self._optimizers = optimizers
         self._strict = strict
 
     def shards(self, reader: StorageReader, *, weights_only: bool) -> dict[str, Any]:
-        """Load this rank's part of a checkpoint of ``save_shards``; return its ``rest``.
-
-        Raises:
-            CheckpointError: The checkpoint has no ``rest``: ``save_shards`` did not save it.
-
-        """
+        """Load this rank's part of a checkpoint of ``save_shards``; return its ``rest``."""
         found = reader.read_metadata().state_dict_metadata.get(_REST)
         if found is None:
             raise CheckpointError("no trainer saved this checkpoint", url=reader.checkpoint_id)

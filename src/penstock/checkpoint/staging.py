@@ -19,7 +19,7 @@ STAGE_BYTES = 16 << 20
 
 
 def allocate_stage(size_bytes: int, *, page_locked: bool) -> Tensor:
-    """Return new CPU memory as a one-dimensional byte tensor; use ``page_locked`` for data on its way to a GPU.
+    """Return new CPU memory as a line of bytes; use ``page_locked`` for data on its way to a GPU.
 
     torch caches page-locked memory for reuse, and tracks copies out of it that are still in progress.
     """
@@ -43,7 +43,6 @@ class Stage:
     """
 
     def __init__(self) -> None:
-        """Start without memory."""
         self._held: list[Any] = []
 
     def copy(self, state: Any) -> Any:  # noqa: ANN401  any nest of tensors
@@ -104,7 +103,6 @@ def _place(tensor: Any) -> object:  # noqa: ANN401  see Stage
 
 
 def _make_memory_key(tensor: Any) -> object:  # noqa: ANN401  see Stage
-    """Return a key that is equal for tensors whose copies can share memory."""
     strides = tensor.stride() if tensor.layout is torch_module().strided else None
     return tensor.dtype, tensor.shape, strides, tensor.layout, tensor.is_cuda or tensor.is_pinned()
 
@@ -126,7 +124,6 @@ _PIECE_BYTES = 8 << 20
 
 
 def torch_module() -> ModuleType:
-    """Return torch, or raise ``MissingExtra``."""
     with require_extras("checkpoints of tensors need torch", torch="torch"):
         import torch
     return torch
@@ -155,7 +152,6 @@ def iterate_bytes(tensor: Tensor) -> Iterator[memoryview]:
 
 
 def _split_tensor(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield parts of at most 8 MiB that contain the tensor's elements in order."""
     if tensor.nbytes <= _PIECE_BYTES:
         yield tensor
     elif len(tensor) == 1:
@@ -165,8 +161,14 @@ def _split_tensor(tensor: Tensor) -> Iterator[Tensor]:
             yield from _split_tensor(part)
 
 
+def memory_bounds(tensor: Tensor) -> tuple[int, int]:
+    """Return the address of a tensor's first element, and the one after its last; for tensors with elements."""
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = int(tensor.data_ptr())
+    return start, start + (reach + 1) * tensor.element_size()
+
+
 def flat(tensor: Tensor) -> Tensor:
-    """Return a contiguous tensor's memory as a one-dimensional byte tensor."""
     return tensor.reshape(-1).view(torch_module().uint8)
 
 

@@ -93,13 +93,15 @@ def report(
         import ray.train
         from torch import distributed
 
+    from penstock.checkpoint.run.steps import is_across_ranks
+
     rank = _rank(ray.train)
     if metric is not None and metric not in metrics:
         raise Unusable(f"metrics must have {metric!r}, the metric of the run; got {', '.join(metrics) or 'none'}")
     if distributed.is_initialized():
         # A worker that died on its way here has not trained on the batches that the saved position leaves behind.
         distributed.barrier()
-    if rank and not run.together:
+    if rank and not is_across_ranks(run):
         ray.train.report(dict(metrics))
         return
     value = None if metric is None else float(metrics[metric])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +17,12 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 import penstock as ps
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.errors import Changed, CheckpointError, PenstockError, Unusable
+from penstock.checkpoint.dcp.reader import Marker, find_checkpoints
+from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
+from penstock.source import open_source
 from tests.checkpoint.dcp.saves import LAYOUTS, load, save, save_as_ranks, two_ranks
 from tests.children import PEAK_KIB, python
+from tests.edges.launch import ranks, torchrun
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 
@@ -205,3 +211,155 @@ def test_a_third_of_a_gibibyte_takes_little_more_memory(tmp_path):
     assert list(beyond) == ["save", "load", "reshape", "savetorchs", "loadtorchs"]
     assert beyond.pop("loadtorchs") <= 128 + 192 + 16, "the largest item, and what is on its way"
     assert max(beyond.values()) <= 256, beyond
+
+
+# Distributed checkpoints by real ranks: saved by four, loaded by as many or fewer, and by ranks that fail.
+
+
+SHARDED = Path(__file__).with_name("sharded.py")
+
+
+def _run(count, verb, url, last, **environment):
+    ended = ranks(count, SHARDED, verb, url, last, **environment)
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Save everything once, on disk."""
+    folder = tmp_path_factory.mktemp("saved")
+    _run(4, "save", f"{folder}/", folder)
+    return folder
+
+
+def test_four_ranks_save_and_two_load_every_state_on_every_server(bucket, tmp_path):
+    environment = bucket.server.environment
+    _run(4, "save", bucket.url, tmp_path, **environment)
+    _run(2, "load", bucket.url, tmp_path, **environment)
+
+
+def test_separate_processes_save_for_two_ranks(moto_server, tmp_path):
+    """Each is an interpreter that imports everything, so one server is enough: ranks save to the others themselves."""
+    bucket = f"test-{uuid.uuid4().hex}"
+    moto_server.client().create_bucket(Bucket=bucket)
+    _run(2, "apart", f"s3://{bucket}/", tmp_path, **moto_server.environment)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_checkpoint_of_four_ranks_loads_with_other_shardings(saved, count):
+    _run(count, "load", f"{saved}/", saved)
+
+
+def test_metadata_of_each_rank_s_own_is_loaded_as_torch_loads_it(tmp_path):
+    _run(2, "local", tmp_path / "saved", tmp_path)
+    assert sorted(path.name for path in (tmp_path / "saved").glob("*.metadata")) == ["__0.metadata", "__1.metadata"]
+
+
+def test_replicated_tensors_are_saved_once(saved):
+    for kind in ("ddp", "fsdp"):
+        model, optimizer = torch.load(saved / f"{kind}.pt")
+        state = [*model.values(), *(each for moments in optimizer["state"].values() for each in moments.values())]
+        manifest = json.loads((saved / kind / "checkpoint.json").read_text("utf-8"))
+        tensors = [each for each in manifest["content"]["state"] if "dtype" in each]
+        bytes_each = {name: described["size"] for name, described in manifest["objects"].items()}
+        others = sum(each["length"] for each in manifest["content"]["state"] if "dtype" not in each)
+        assert len(bytes_each) == 4
+        assert sum(bytes_each.values()) == sum(each.nbytes for each in state) + others
+        assert len(tensors) == len(state)
+
+
+def test_spread_puts_the_ranks_under_as_many_prefixes(saved):
+    manifest = json.loads((saved / "tensors/checkpoint.json").read_text("utf-8"))
+    assert sorted(name.partition("/")[2] for name in manifest["objects"]) == [
+        "00/0.data",
+        "00/2.data",
+        "01/1.data",
+        "01/3.data",
+    ]
+
+
+# One of the three under torchrun itself: in interpreters of their own, and it is torchrun that ends the other.
+@pytest.mark.parametrize(
+    ("how", "launched"), [("raised", ranks), ("killed writing", torchrun), ("killed finishing", ranks)]
+)
+def test_a_rank_that_fails_ends_all_and_leaves_the_older_checkpoint(saved, how, launched):
+    before = sorted(path for path in (saved / "tensors").rglob("*") if path.is_file())
+    ended = launched(2, SHARDED, "fail", f"{saved}/tensors", how)
+    if how == "raised":
+        assert ended.returncode == 0, ended.stdout
+        for rank in (0, 1):
+            assert ended.stdout.count(f"rank {rank} heard of RuntimeError('the GPU fell off')") == 2
+            assert f"rank {rank} is refused: AlreadyExists" in ended.stdout
+            assert f"rank {rank} is refused: use_collectives" in ended.stdout
+    else:
+        assert ended.returncode != 0
+    assert set(before) <= set((saved / "tensors").rglob("*"))
+    assert not (saved / "tensors-other").exists()
+    state = {"tensors": {"rows": torch.zeros(10, 6)}, "list": [0, {"deep": torch.zeros(2)}]}
+    dcp.load(state, storage_reader=StorageReader(saved / "tensors"), no_dist=True)
+    assert state["list"][0] == 1
+    assert state["list"][1]["deep"].tolist() == [1, 1]
+    generator = torch.Generator().manual_seed(1 + sum(map(ord, "rows")))
+    assert torch.equal(state["tensors"]["rows"], torch.rand(10, 6, generator=generator))
+
+
+def test_ranks_with_different_urls_all_raise_and_commit_nothing(tmp_path):
+    url = f"{tmp_path}/step"
+    dcp.save({"old": torch.ones(2)}, storage_writer=StorageWriter(url), no_dist=True)
+    ended = ranks(2, SHARDED, "astray", url, tmp_path)
+    assert ended.returncode == 0, ended.stdout
+    for rank in (0, 1):
+        assert f"rank {rank} heard of Unusable(" in ended.stdout
+    assert f"a rank saved to file://{url}-1/; all ranks must save to the same URL" in ended.stdout
+    state = {"old": torch.zeros(2)}
+    dcp.load(state, storage_reader=StorageReader(url), no_dist=True)
+    assert state["old"].tolist() == [1, 1], "the older checkpoint is as it was"
+
+
+# The checkpoint in a folder: Penstock's before torch's, and none where there is none.
+
+
+def test_a_damaged_manifest_is_not_passed_over_for_a_ranks_own(tmp_path):
+    state = {"w": torch.ones(3)}
+    dcp.save(state, storage_writer=dcp.FileSystemWriter(tmp_path), use_collectives=False, no_dist=True)
+    (tmp_path / "checkpoint.json").write_text("{}")
+    with pytest.raises(CheckpointException, match="cannot read the manifest of the checkpoint"):
+        load({"w": torch.zeros(3)}, tmp_path)
+
+
+def test_existing_checkpoints_are_found_by_their_markers_with_named_objects(tmp_path):
+    save({"w": torch.ones(3)}, tmp_path)
+    dcp.save({"w": torch.ones(3)}, storage_writer=dcp.FileSystemWriter(tmp_path), no_dist=True)
+    source, folder = open_source(f"{tmp_path}/")
+    found = find_checkpoints(source, folder, look=True)
+    assert found.etags.keys() == {f"{folder}checkpoint.json", f"{folder}.metadata"}
+    assert {key.rpartition("/")[2] for key in found.objects} == {"0.data", "__0_0.distcp"}
+    assert find_checkpoints(source, folder, look=False).objects == set()
+
+
+def test_damaged_markers_are_listed_without_any_objects(tmp_path):
+    (tmp_path / "checkpoint.json").write_text("{}")
+    (tmp_path / ".metadata").write_bytes(b"\x80")
+    source, folder = open_source(f"{tmp_path}/")
+    found = find_checkpoints(source, folder, look=True)
+    assert (len(found.etags), found.objects) == (2, set())
+
+
+def test_a_marker_that_was_written_again_or_is_gone_is_replaced(tmp_path):
+    source, folder = open_source(f"{tmp_path}/")
+    with pytest.raises(NotFound, match=r"no checkpoint.json and no .metadata"):
+        Marker.first(source, folder, ["checkpoint.json", ".metadata"], weights_only=True)
+    save({"w": torch.ones(3)}, tmp_path)
+    marker = Marker.first(source, folder, ["checkpoint.json"], weights_only=True)
+    assert not marker.replaced(source)
+    save({"w": torch.ones(3)}, tmp_path, overwrite=True)
+    assert marker.replaced(source)
+    source.delete([marker.key])
+    assert marker.replaced(source)
+
+
+def test_another_kind_s_checkpoint_is_refused_by_its_name(tmp_path):
+    ps.CheckpointManager(tmp_path).save(1, {"a": 1})
+    source, folder = open_source(f"{tmp_path}/000000000001/")
+    with pytest.raises(CheckpointError, match="must be a distributed one, got a state"):
+        Marker.first(source, folder, ["checkpoint.json"], weights_only=True)

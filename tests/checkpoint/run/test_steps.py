@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import math
 import random
 import statistics
 import subprocess
@@ -15,9 +17,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.checkpoint.commit import Saving
+from penstock.checkpoint.run.steps import Retention, checked_metric, generator_states, set_generator_states
+from penstock.checkpoint.run.store import checked_step
 from penstock.errors import (
     AlreadyExists,
     CheckpointError,
@@ -363,3 +369,135 @@ def test_a_switch_given_as_text_is_refused_before_anything_is_sent(tmp_path, nam
             refused()
     saver.wait()
     assert run.steps() == []
+
+
+# Which steps go: never the newest, never one that anything keeps.
+
+
+_steps = st.dictionaries(st.integers(0, 500), st.none() | st.floats(), max_size=30)
+_number = st.none() | st.integers(1, 8)
+
+
+@given(_steps, _number, _number, _number, st.sampled_from(["min", "max"]))
+def test_superseded_steps_never_include_steps_that_a_rule_keeps(steps, last, every, best, mode):
+    gone = Retention(last=last, every=every, best=best, mode=mode).superseded(steps)
+    assert gone == sorted(set(gone))
+    assert set(gone) <= set(steps)
+    kept = sorted(steps.keys() - set(gone))
+    if steps:
+        assert max(steps) in kept
+    if (last, every, best) == (None, None, None):
+        assert gone == []
+    if last:
+        assert kept[-last:] == sorted(steps)[-last:]
+    if every:
+        assert all(step % every for step in gone)
+    if best:
+        better = min if mode == "min" else max
+        measured = {step: metric for step, metric in steps.items() if metric is not None and not math.isnan(metric)}
+        if measured:
+            assert any(steps[step] == better(measured.values()) for step in kept if step in measured)
+            assert sum(step in measured for step in kept) >= min(best, len(measured))
+
+
+def test_an_example_to_read():
+    steps = {10: 0.5, 20: 0.1, 30: 0.4, 40: None, 50: math.nan, 60: 0.3}
+    assert Retention(last=2).superseded(steps) == [10, 20, 30, 40]
+    assert Retention(every=20).superseded(steps) == [10, 30, 50]
+    assert Retention(best=1).superseded(steps) == [10, 30, 40, 50]
+    assert Retention(best=1, mode="max").superseded(steps) == [20, 30, 40, 50]
+    assert Retention(last=1, every=50, best=2).superseded(steps) == [10, 30, 40]
+    assert Retention().superseded(steps) == []
+
+
+def test_a_save_never_deletes_its_own_step_though_newer_ones_stand():
+    steps = {10: 0.5, 20: 0.9, 30: 0.4}
+    assert Retention(last=1).superseded(steps, saved=20) == [10]
+    assert Retention(best=1).superseded(steps, saved=20) == [10]
+    assert Retention(last=1).superseded(steps | {40: 0.3}, saved=40) == [10, 20, 30]
+
+
+@pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}, {"best": -1}, {"mode": "least"}])
+def test_invalid_retention_rule_is_refused(wrong):
+    with pytest.raises(Unusable):
+        Retention(**wrong)
+
+
+# The random generators of a training stand again where they stood, by way of a file without code.
+
+
+def _draws():
+    return random.random(), np.random.random(3).tolist(), np.random.normal(), torch.rand(3).tolist()  # noqa: NPY002
+
+
+def test_every_random_generator_repeats_its_draws_after_restore():
+    _draws()  # numpy keeps one normal number for later: also that comes back
+    states = generator_states()
+    first = _draws()
+    assert _draws() != first
+    set_generator_states(states)
+    assert _draws() == first
+
+
+def test_states_come_back_from_a_file_with_weights_only():
+    states, file = generator_states(), io.BytesIO()
+    first = _draws()
+    torch.save(states, file)
+    file.seek(0)
+    set_generator_states(torch.load(file, weights_only=True))
+    assert _draws() == first
+
+
+def test_to_look_at_the_generators_draws_from_none():
+    states = generator_states()
+    generator_states()
+    first = _draws()
+    set_generator_states(states)
+    assert _draws() == first
+
+
+def test_generators_resume_whatever_device_the_state_is_restored_to(tmp_path):
+    run = ps.CheckpointManager(tmp_path)
+    run.save(1, {"weight": torch.ones(2)})
+    first = _draws()
+    assert run.restore(map_location="meta")["weight"].is_meta
+    assert _draws() == first
+
+
+# A step is a whole number and a metric is one number, of whatever kind; anything else is refused by its type.
+
+
+@pytest.mark.parametrize("step", [7, np.int64(7), torch.tensor(7)], ids=["int", "numpy", "torch"])
+def test_any_whole_number_is_a_step(step):
+    assert (checked_step(step), type(checked_step(step))) == (7, int)
+
+
+@pytest.mark.parametrize("step", [7.0, "7", None, -1, 10**18], ids=repr)
+def test_nothing_else_is_a_step(step):
+    with pytest.raises(Unusable, match="step must be"):
+        checked_step(step)
+
+
+@pytest.mark.parametrize("metric", [0.5, np.float32(0.5), torch.tensor([0.5])], ids=["float", "numpy", "torch"])
+def test_any_one_number_is_a_metric(metric):
+    assert (checked_metric(metric), type(checked_metric(metric))) == (0.5, float)
+    assert checked_metric(None) is None
+
+
+@pytest.mark.parametrize("metric", ["low", [0.5, 1], torch.ones(2)], ids=["text", "list", "torch"])
+def test_nothing_else_is_a_metric(metric):
+    with pytest.raises(Unusable, match="metric must be one number, got a"):
+        checked_metric(metric)
+
+
+@pytest.mark.parametrize("name", ["keep_last", "keep_every", "keep_best"])
+@pytest.mark.parametrize("number", [0, -1, 2.5, float("nan"), True, "2", [2]], ids=repr)
+def test_a_retention_rule_must_be_a_whole_number(tmp_path, name, number):
+    with pytest.raises(Unusable, match=f"{name} must be"):
+        ps.CheckpointManager(tmp_path, **{name: number})
+
+
+@pytest.mark.parametrize("number", [-1, 2.5, True, "1 GiB"], ids=repr)
+def test_staging_memory_must_be_a_number_of_bytes(tmp_path, number):
+    with pytest.raises(Unusable, match="staging_bytes must be"):
+        ps.AsyncCheckpointer(ps.CheckpointManager(tmp_path), staging_bytes=number)

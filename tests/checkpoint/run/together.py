@@ -127,20 +127,20 @@ def stages(run: ps.CheckpointManager) -> None:
 def superseded(run: ps.CheckpointManager) -> None:
     """Have the newest step superseded twice after all ranks have agreed on it, and restored as the newest one."""
     run.save(1, state(1))
-    reader, left = ranks.Ranks.reader, [2, 3]
+    read, left = ranks.Ranks.load, [2, 3]
 
     def raced(*args, **options):
         if left:
             step = left.pop(0)
             run.save(step, state(step))
-        return reader(*args, **options)
+        return read(*args, **options)
 
-    ranks.Ranks.reader = raced
+    ranks.Ranks.load = raced
     into = state(-1)
     run.restore(into=into)
     assert into["epoch"] == 3
     assert torch.equal(into["model"]["weight"].full_tensor(), FULL + 3)
-    ranks.Ranks.reader = reader
+    ranks.Ranks.load = read
     with pytest.raises(NotFound):
         run.restore(2, into=into)
 

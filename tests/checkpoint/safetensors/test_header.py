@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
+import random
 from math import prod
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.checkpoint.integrity import BLOCK_BYTES
-from penstock.checkpoint.safetensors.header import DTYPES, encode, layout, parse, stop_of
-from penstock.errors import CheckpointError, Unusable
+from penstock.checkpoint.safetensors.header import (
+    DTYPES,
+    TensorEntry,
+    TensorSpan,
+    described,
+    empty,
+    encode,
+    layout,
+    load_tensors,
+    parse,
+    shape_of,
+    stop_of,
+)
+from penstock.checkpoint.safetensors.index import resolve
+from penstock.errors import CheckpointError, ChecksumMismatch, Unusable
+from penstock.events import RangeRead, subscribe
+from penstock.source import open_source
 
 URL = "s3://bucket/a.safetensors"
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12).filter(lambda name: name != "__metadata__")
@@ -167,3 +185,106 @@ def test_a_shape_of_many_large_numbers_is_refused_at_once():
 def test_a_header_of_more_values_than_any_models_is_refused_before_it_is_parsed():
     with pytest.raises(CheckpointError, match="4,194,304 values"):
         parse(*_raw(b'{"a":[' + b"{}," * 4_200_000 + b"1]}"), URL)
+
+
+# Safetensors' dtypes: what a file cannot hold is refused by name, and so is what this torch cannot.
+
+
+BASE = torch.zeros(10)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "what"),
+    [
+        ({"a": BASE, "b": BASE}, "'a' and 'b' share memory"),
+        ({"a": BASE, "b": BASE[3:4]}, "'a' and 'b' share memory"),
+        ({"c": BASE[:3], "b": BASE[4:], "a": BASE[2:5].view(torch.int32)}, "'c' and 'a' share memory"),
+        ({"a": [1, 2]}, "'a' cannot be saved: names must be text and values tensors, got str and list"),
+        ({1: BASE}, "1 cannot be saved: names must be text"),
+        ({"a": BASE.to_sparse()}, "'a' cannot be saved: it is not a plain array"),
+        ({"a": BASE.to("meta")}, "'a' cannot be saved: it is not a plain array"),
+        ({"a": torch.zeros(2, dtype=torch.complex128)}, "'a' cannot be saved: the format has no dtype for torch.compl"),
+    ],
+)
+def test_unsupported_tensors_are_refused_and_named(tensors, what):
+    with pytest.raises(Unusable) as told:
+        described(tensors)
+    assert what in str(told.value)
+
+
+def test_tensors_side_by_side_in_one_memory_are_none_that_share():
+    assert [each[0] for each in described({"a": BASE[:3], "b": BASE[3:], "c": BASE[5:5]})] == ["a", "b", "c"]
+
+
+def test_two_elements_in_one_are_counted_as_the_file_counts_them():
+    packed = torch.zeros(3, 4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+    assert described({"a": packed}) == [("a", "F4", (3, 8))]
+    assert shape_of(TensorEntry("a", "F4", (3, 8), 0, 12)) == (3, 4)
+
+
+@pytest.mark.parametrize("entry", [TensorEntry("a", "F6_E2M3", (4,), 0, 3), TensorEntry("a", "F4", (2, 3), 0, 3)])
+def test_dtype_unsupported_by_torch_is_refused_with_the_tensor_name(entry):
+    with pytest.raises(CheckpointError, match=f"'a' is {entry.dtype}"):
+        empty(entry, shape_of(entry), torch.device("cpu"))
+
+
+# What is staged lands as what goes straight: page-locked memory is all that the CPU cannot show.
+
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Save tensors of all sizes, those larger than a stage too; yield them and their spans."""
+    path = tmp_path_factory.mktemp("load") / "a.safetensors"
+    rng = random.Random(5)
+    sizes = [0, 1, 10, 20 * MIB, 5, 0, 3 * MIB + 1, 33 * MIB, *(rng.randrange(MIB) for _ in range(40))]
+    tensors = {f"{number:02}": torch.randint(0, 99, (size,), dtype=torch.uint8) for number, size in enumerate(sizes)}
+    ps.save_safetensors(tensors, path)
+    return path, tensors
+
+
+def _spans(path, names):
+    source, key = open_source(path)
+    files = resolve(source, key)
+    entries = [(files[name], files[name].header.entries[name]) for name in names]
+    return source, [
+        TensorSpan(of, of.origin + each.start, of.origin + each.stop, each, shape_of(each)) for of, each in entries
+    ]
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["straight", "staged"])
+@pytest.mark.parametrize("step", [1, 3, -1], ids=["all", "some", "backwards"])
+def test_all_lands_in_order_and_is_read_about_once(saved, staged, step):
+    path, tensors = saved
+    names = list(tensors)[::step]
+    source, spans = _spans(path, names)
+    read = []
+    leave = subscribe(lambda event: read.append(event.size_bytes) if isinstance(event, RangeRead) else None)
+    loaded = load_tensors(source, spans, torch.device("cpu"), by_stages=staged)
+    leave()
+    assert all(torch.equal(each, tensors[name]) for each, name in zip(loaded, names, strict=True))
+    wanted = sum(tensors[name].nbytes for name in names)
+    ends = 3 if step == 1 else len(names)  # of large tensors only, where the small ones between are read along
+    assert sum(read) <= wanted + 2 * MIB * ends, "a block at each end, and no more"
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["straight", "staged"])
+def test_damage_is_named_by_its_tensor(saved, tmp_path, staged):
+    path, tensors = saved
+    body = bytearray(path.read_bytes())
+    body[-1] ^= 1
+    (tmp_path / "b.safetensors").write_bytes(body)
+    source, spans = _spans(tmp_path / "b.safetensors", tensors)
+    with pytest.raises(ChecksumMismatch, match=rf"of tensor .*'{list(tensors)[-1]}'.*b\.safetensors"):
+        load_tensors(source, spans, torch.device("cpu"), by_stages=staged)
+    assert len(load_tensors(source, spans[:5], torch.device("cpu"), by_stages=staged)) == 5, (
+        "what is whole is still read"
+    )
+
+
+def test_a_message_names_a_few_tensors_and_counts_the_rest(tmp_path):
+    ps.save_safetensors({f"{n:03}": torch.zeros(1) for n in range(200)}, tmp_path / "a.safetensors")
+    _, (first, *_) = _spans(tmp_path / "a.safetensors", ["000"])
+    assert first.of.within(first.start, first.of.size).endswith("of tensor '000', '001', '002' and 197 more,")

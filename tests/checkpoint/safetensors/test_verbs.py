@@ -5,18 +5,33 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors
 import safetensors.torch
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import Changed, CheckpointError, ChecksumMismatch, NotFound, Unusable
+from penstock.checkpoint.safetensors import verbs as save
+from penstock.checkpoint.safetensors.verbs import Cut, resolve_index
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    CheckpointError,
+    ChecksumMismatch,
+    Forbidden,
+    NotFound,
+    PenstockError,
+    Unusable,
+)
 from penstock.events import RangeRead, subscribe
+from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.amounts import examples
 from tests.children import PEAK_KIB, forked, python
 
@@ -404,3 +419,214 @@ def test_an_overwrite_that_is_text_replaces_nothing(tmp_path):
     with pytest.raises(Unusable, match="overwrite must be True or False"):
         ps.save_safetensors({"a": torch.zeros(2)}, tmp_path / "a.safetensors", overwrite="no")
     assert ps.load_safetensors(tmp_path / "a.safetensors")["a"].tolist() == [1, 1]
+
+
+# What an index needs of a tensor is one run of it, no longer than need be, and what is left gives what torch gives.
+
+
+BOUND = st.none() | st.integers(-7, 7)
+SLICES = st.builds(slice, BOUND, BOUND, st.none() | st.integers(1, 3))
+
+
+@st.composite
+def indexed(draw):
+    """Draw a shape and an index that a tensor of it takes."""
+    shape = tuple(draw(st.lists(st.integers(0, 5), max_size=4)))
+    index = []
+    for size in shape[: draw(st.integers(0, len(shape)))]:
+        whole = st.integers(-size, size - 1) if size else SLICES
+        index.append(draw(SLICES | whole))
+    if draw(st.booleans()):
+        index.insert(draw(st.integers(0, len(index))), draw(st.sampled_from([..., None])))
+    chosen = index[0] if len(index) == 1 and draw(st.booleans()) else tuple(index)
+    try:
+        torch.empty(shape)[chosen]
+    except IndexError:  # an ellipsis may move a number to a dimension of none
+        reject()
+    return shape, chosen
+
+
+@given(indexed())
+def test_cut_run_and_remaining_index_match_torch_indexing(drawn):
+    shape, index = drawn
+    tensor = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    start, stop, inner, rest = resolve_index(shape, index)
+    found = tensor.reshape(-1)[start:stop].reshape(inner)[rest]
+    assert found.shape == tensor[index].shape
+    assert torch.equal(found, tensor[index])
+
+
+@pytest.mark.parametrize(
+    ("index", "start", "stop"),
+    [
+        ((), 0, 60),
+        (2, 30, 45),
+        (-1, 45, 60),
+        ((3, 1), 50, 55),
+        ((3, 1, 4), 54, 55),
+        (slice(1, 3), 15, 45),
+        ((1, slice(1, 3)), 20, 30),
+        ((1, 2, slice(1, 3)), 26, 28),
+        ((slice(0, 4, 2), 1), 0, 45),
+        ((slice(2, 2), 1), 0, 0),
+        ((slice(1, 2), slice(0, 1)), 15, 30),
+        (..., 0, 60),
+        ((2, ..., 1), 30, 45),
+        ([3, 1], 0, 60),
+        ((2, [0, 1]), 30, 45),
+        (True, 0, 60),
+    ],
+)
+def test_a_run_is_as_short_as_one_run_can_be(index, start, stop):
+    found = resolve_index((4, 3, 5), index)
+    assert isinstance(found, Cut)
+    assert (found.start, found.stop) == (start, stop)
+    tensor = torch.arange(60).reshape(4, 3, 5)
+    assert torch.equal(tensor.reshape(-1)[start:stop].reshape(found.shape)[found.rest], tensor[index])
+
+
+@pytest.mark.parametrize("row", [4, -5])
+@pytest.mark.parametrize("columns", [np.int64(0), torch.tensor([0]), [0]], ids=["numpy", "tensor", "list"])
+def test_row_beyond_the_tensor_raises_beside_any_other_index(tmp_path, row, columns):
+    file = f"{tmp_path}/model.safetensors"
+    ps.save_safetensors({"weight": torch.arange(12).reshape(4, 3)}, file)
+    rows = ps.open_safetensors(file).get_slice("weight")
+    with pytest.raises(IndexError):
+        rows[row, columns]
+    assert torch.equal(rows[-4, columns], torch.arange(12).reshape(4, 3)[0, columns])
+    with pytest.raises(ValueError, match="step must be greater than zero"):
+        rows[::-1, columns]
+
+
+# A save of safetensors appears whole or not at all, and what it replaces stays until then and goes after.
+
+
+OLD = {name: torch.full((300,), 1.0) for name in "abcd"}
+NEW = {name: torch.full((300,), 2.0) for name in "abce"}
+LAYOUTS = {"one file": None, "several": 2000, "as many": 1200}
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def _files(folder):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+@pytest.mark.parametrize("before", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("after", LAYOUTS.values(), ids=LAYOUTS)
+def test_model_folder_is_replaced_only_with_overwrite_and_old_files_removed(tmp_path, before, after):
+    folder = f"{tmp_path}/model/"
+    ps.save_safetensors(OLD, folder, max_shard_bytes=before)
+    was = _files(folder)
+    with pytest.raises(AlreadyExists, match="overwrite=True"):
+        ps.save_safetensors(NEW, folder, max_shard_bytes=after)
+    assert _files(folder) == was
+    assert same(ps.load_safetensors(folder), OLD)
+    ps.save_safetensors(NEW, folder, max_shard_bytes=after, overwrite=True)
+    assert same(ps.load_safetensors(folder), NEW)
+    if after is None:
+        assert _files(folder) == ["model.safetensors"]
+    else:
+        index = json.loads(Path(folder, "model.safetensors.index.json").read_text("utf-8"))
+        assert _files(folder) == sorted({*index["weight_map"].values(), "model.safetensors.index.json"})
+        assert index["metadata"]["total_size"] == 4800
+
+
+def test_an_unreadable_index_is_replaced_too_and_its_files_are_left(tmp_path):
+    ps.save_safetensors(OLD, tmp_path / "model", max_shard_bytes=1)
+    (tmp_path / "model" / "model.safetensors.index.json").write_text("{")
+    ps.save_safetensors(NEW, f"{tmp_path}/model/", overwrite=True)
+    assert same(ps.load_safetensors(tmp_path / "model"), NEW)
+    assert len(_files(tmp_path / "model")) == 5
+
+
+def test_single_file_is_replaced_only_with_overwrite(bucket):
+    url = f"{bucket.url}a.safetensors"
+    ps.save_safetensors(OLD, url, store=bucket.store)
+    with pytest.raises(AlreadyExists, match="overwrite=True"):
+        ps.save_safetensors(NEW, url, store=bucket.store)
+    assert same(ps.load_safetensors(url, store=bucket.store), OLD)
+    ps.save_safetensors(NEW, url, overwrite=True, store=bucket.store)
+    assert same(ps.load_safetensors(url, store=bucket.store), NEW)
+
+
+@pytest.mark.parametrize("sizes", [(1200, 2000), (None, 1200), (1200, None)], ids=["several", "more", "one"])
+def test_each_request_of_a_save_may_be_refused_and_the_old_or_the_new_is_there(sizes):
+    before, after = sizes
+    told, nth = None, 0
+    with FaultServer.start() as server:
+        while told is not None or not nth:
+            nth += 1
+            server.make(f"bucket-{nth}")
+            url, told = f"s3://bucket-{nth}/m/", None
+            ps.save_safetensors(OLD, url, max_shard_bytes=before, store=server.store)
+            server.fail(FAULTS["denied"], when=Match(nth=nth, times=None))
+            try:
+                ps.save_safetensors(NEW, url, max_shard_bytes=after, overwrite=True, store=server.store)
+            except Forbidden as error:
+                told = error
+            server.heal()
+            found = ps.load_safetensors(url, store=server.store)
+            assert same(found, NEW) or (told is not None and same(found, OLD))
+            if told is not None:
+                ps.save_safetensors(NEW, url, max_shard_bytes=after, overwrite=True, store=server.store)
+                assert same(ps.load_safetensors(url, store=server.store), NEW), "what it left is in nobody's way"
+    assert nth > 5
+
+
+def test_tensor_changed_during_save_is_refused_and_nothing_is_written(tmp_path, monkeypatch):
+    tensors = {"a": torch.zeros(1000), "b": torch.zeros(1000)}
+    encode = save.encode
+
+    def changing(*arguments):
+        if arguments[2]:  # the digests are made
+            tensors["b"].add_(1)
+        return encode(*arguments)
+
+    monkeypatch.setattr(save, "encode", changing)
+    with pytest.raises(Unusable, match="changed while they were saved"):
+        ps.save_safetensors(tensors, tmp_path / "a.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_saves_at_once_never_mix(tmp_path):
+    """They may collide, and then one of them is told; what is there at the end is one of them, whole."""
+    states = [{name: torch.full((50_000,), float(number)) for name in "abcdef"} for number in range(2)]
+    start, told = threading.Barrier(2), []
+
+    def save(state):
+        start.wait(60)
+        try:
+            ps.save_safetensors(state, f"{tmp_path}/model/", max_shard_bytes=1)
+        except PenstockError as error:
+            told.append(error)
+
+    threads = [threading.Thread(target=save, args=(state,)) for state in states]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if len(told) < 2:
+        found = ps.load_safetensors(tmp_path / "model")
+        assert any(same(found, state) for state in states)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "what"),
+    [
+        ("a.pt", {}, "ends in '.safetensors'"),
+        ("a.safetensors", {"max_shard_bytes": 5}, "need a folder"),
+        ("a/", {"max_shard_bytes": 0}, "must be 1 or more"),
+        ("a/", {"max_shard_bytes": "5GB"}, "must be a whole number"),
+        ("a/", {"max_shard_bytes": 5e9}, "must be a whole number"),
+        ("a/", {"max_shard_bytes": True}, "must be a whole number"),
+        ("a.safetensors", {"metadata": {"a": 1}}, "must map str to str"),
+        ("a/", {"metadata": {"penstock.blocks": ""}}, "reserved for Penstock"),
+    ],
+)
+def test_calls_that_cannot_work_are_refused_and_leave_nothing(tmp_path, url, options, what):
+    with pytest.raises(Unusable, match=what):
+        ps.save_safetensors(NEW, f"{tmp_path}/{url}", **options)
+    assert list(tmp_path.iterdir()) == []

@@ -24,14 +24,14 @@ from torch.futures import Future
 
 from penstock.checkpoint.commit import read_current
 from penstock.checkpoint.dcp import records, torchmeta
-from penstock.checkpoint.dcp.torchmeta import METADATA, load_item, verify_item
+from penstock.checkpoint.dcp.torchmeta import load_item, verify_item
 from penstock.checkpoint.gather import Object, Want, gather
-from penstock.checkpoint.integrity import MANIFEST, Manifest
+from penstock.checkpoint.integrity import MANIFEST, METADATA, Manifest
 from penstock.checkpoint.staging import STAGE_BYTES, allocate_stage, memory
 from penstock.checkpoint.torchfile.load import is_refusal
 from penstock.errors import Changed, CheckpointError, Damaged, NotFound, Truncated, Unusable
 from penstock.progress import bar
-from penstock.source import open_source
+from penstock.source import Source, open_source
 from penstock.values import as_folder, switch
 
 if TYPE_CHECKING:
@@ -42,35 +42,21 @@ if TYPE_CHECKING:
 
     from penstock.checkpoint.dcp.records import ItemLocation
     from penstock.options import StoreOptions
-    from penstock.source import Source
 
     Id = str | os.PathLike[str]
     _Chunk = tuple[torch.dtype | None, tuple[int, ...]]
 
 
 class Marker(NamedTuple):
-    """The object that marks a folder as a checkpoint: a manifest, or torch's metadata.
-
-    Attributes:
-        key: The object's key.
-        etag: The version that was read.
-        metadata: The checkpoint's metadata; ``storage_data`` maps to ``ItemLocation``.
-
-    """
+    """Object that marks a folder as a checkpoint: a manifest, or torch's metadata, in the version that was read."""
 
     key: str
     etag: str
-    metadata: Metadata
+    metadata: Metadata  # ``storage_data`` maps to ``ItemLocation``
 
     @classmethod
     def first(cls, source: Source, folder: str, names: list[str], *, weights_only: bool) -> Self:
-        """Return the first of ``names`` that exists: two requests, and one for each missing name.
-
-        Raises:
-            NotFound: None of ``names`` exists.
-            CheckpointError: The object is damaged, or describes another kind of checkpoint.
-
-        """
+        """Return the first of ``names`` that exists: two requests, and one for each missing name."""
         for name in names:
             try:
                 etag, data = read_current(source, folder + name)
@@ -91,38 +77,16 @@ class Marker(NamedTuple):
 
 
 class ExistingCheckpoints(NamedTuple):
-    """The contents of a folder when a save begins.
+    """Contents of a folder when a save begins."""
 
-    Attributes:
-        etags: The ETag of each existing marker, by its key.
-        objects: Keys of the objects that the markers name.
-
-    """
-
-    etags: dict[str, str]
-    objects: set[str]
+    etags: dict[str, str]  # of each marker, by its key
+    objects: set[str]  # keys that the markers name
 
 
 def find_checkpoints(source: Source, folder: str, *, look: bool) -> ExistingCheckpoints:
-    """Return the existing checkpoints; with ``look`` also the objects they name."""
     found = [meta for meta in source.stat_existing([folder + MANIFEST, folder + METADATA]) if meta is not None]
     objects = {folder + name for meta in found if look for name in _list_marker_objects(source, meta.key)}
     return ExistingCheckpoints({meta.key: meta.etag for meta in found}, objects)
-
-
-def open_checkpoint(url: str | os.PathLike[str], store: StoreOptions | str | None) -> tuple[Source, str]:
-    """Return the source and the folder of a checkpoint's URL; the folder ends in ``/`` unless it is empty."""
-    source, prefix = open_source(url, store)
-    return source, as_folder(prefix)
-
-
-def valid(url: str | os.PathLike[str]) -> bool:
-    """Return whether a URL or path can be opened."""
-    try:
-        open_source(url)
-    except Unusable:
-        return False
-    return True
 
 
 def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
@@ -154,19 +118,22 @@ class Located:
 
     @property
     def checkpoint_id(self) -> str:
-        """The checkpoint's URL."""
         return self._url
 
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Id) -> bool:
-        """Return whether Penstock can open a URL or path."""
-        return valid(checkpoint_id)
+        try:
+            open_source(checkpoint_id)
+        except Unusable:
+            return False
+        return True
 
     def reset(self, checkpoint_id: Id | None = None) -> None:
         """Start over, at another location if one is given."""
         if checkpoint_id:
             self._url = os.fspath(checkpoint_id)
-            self._source, self._folder = open_checkpoint(self._url, self._store)
+            self._source, prefix = open_source(self._url, self._store)
+            self._folder = as_folder(prefix)
 
 
 class StorageReader(Located, storage.StorageReader):
@@ -195,7 +162,6 @@ class StorageReader(Located, storage.StorageReader):
     """
 
     def __init__(self, url: Id, *, weights_only: bool = True, store: StoreOptions | str | None = None) -> None:
-        """Keep the arguments; sends nothing yet."""
         self._store = store
         self._weights_only = switch(weights_only, "weights_only")
         self.reset(url)
@@ -285,32 +251,17 @@ _WHOLE_WINDOW_BYTES = 128 << 20  # beside an item that is read whole
 
 
 class ItemRead(NamedTuple):
-    """An item to read.
-
-    Attributes:
-        item: The planner's request.
-        of: The object that contains it.
-        location: The position in the object.
-        dtype: The chunk's dtype; None for bytes.
-        sizes: The chunk's shape.
-
-    """
+    """Item to read: the planner's request, the object and the position in it, and its chunk's dtype and shape."""
 
     item: ReadItem
     of: Object
     location: ItemLocation
-    dtype: torch.dtype | None
+    dtype: torch.dtype | None  # None for bytes
     sizes: tuple[int, ...]
 
 
 def reads(source: Source, folder: str, metadata: Metadata, items: Iterable[ReadItem]) -> list[ItemRead]:
-    """Return the reads for ``items``, in the order of their bytes: one HEAD per object, in parallel.
-
-    Raises:
-        CheckpointError: The metadata does not contain an item's location.
-        NotFound: An object is missing; the message names it. ``Truncated``: its size differs from the metadata.
-
-    """
+    """Return the reads for ``items``, in the order of their bytes: one HEAD per object, in parallel."""
     chunks: dict[MetadataIndex, _Chunk] = {}
     for name in {item.storage_index.fqn for item in items}:
         stored = metadata.state_dict_metadata.get(name)
@@ -333,7 +284,6 @@ def _chunk(chunks: dict[MetadataIndex, _Chunk], item: ReadItem) -> _Chunk:
 
 
 def _objects(source: Source, folder: str, locations: list[ItemLocation]) -> dict[str, Object]:
-    """Return each needed object after a HEAD; raise ``Truncated`` if its size differs from the metadata."""
     checksums = {location.name: location.checksums for location in locations}
     ends: dict[str, int] = {}
     for location in locations:
@@ -349,14 +299,7 @@ def _objects(source: Source, folder: str, locations: list[ItemLocation]) -> dict
 
 
 class ItemLoader(NamedTuple):
-    """A loader of items into a planner's state.
-
-    Attributes:
-        source: The source of the objects.
-        planner: The planner that owns the state.
-        weights_only: Refuse bytes that would run code when torch's planner unpickles them.
-
-    """
+    """Loader of items into a planner's state; ``weights_only`` refuses bytes that would run code when unpickled."""
 
     source: Source
     planner: LoadPlanner
@@ -367,12 +310,6 @@ class ItemLoader(NamedTuple):
 
         Memory beyond the state: 192 MiB; for items that are read whole (bytes, and all of torch's layout) 128 MiB and
         the largest item.
-
-        Raises:
-            ChecksumMismatch: An object's bytes do not match its digests; the message names it. ``NotFound``,
-                ``Changed``: likewise.
-            Unusable: An item would run code.
-
         """
         window_bytes = _WHOLE_WINDOW_BYTES if any(map(_is_whole, reads)) else _WINDOW_BYTES
         with closing(gather(self.source, self._wants(reads), window_bytes)) as filled:
@@ -407,7 +344,6 @@ class ItemLoader(NamedTuple):
         self.planner.load_bytes(read.item, file)
 
     def _unpack(self, read: ItemRead, file: io.BytesIO) -> None:
-        """Copy a tensor from a ``torch.save`` file, the format of torch's layout."""
         tensor = load_item(file, read.of.url)
         item, target = read.item, self.planner.resolve_tensor(read.item).detach()
         if tuple(tensor.shape) != read.sizes:
@@ -421,7 +357,7 @@ class ItemLoader(NamedTuple):
 
 
 def _is_whole(read: ItemRead) -> bool:
-    """Return whether an item is read whole, because it is a ``torch.save`` file."""
+    """Say whether an item is read whole, because it is a ``torch.save`` file."""
     return read.dtype is None or read.location.checksums is None
 
 
@@ -492,22 +428,16 @@ _HOLE_BYTES = 256 << 10
 
 
 class Box(NamedTuple):
-    """A box of a tensor's elements, and the byte range that contains it.
+    """Box of a tensor's elements: its first index and lengths by dimension, and the byte range that contains it.
 
-    Attributes:
-        offsets: Index of the first element, by dimension.
-        lengths: Number of elements along each dimension.
-        start: First byte of the first element, relative to the tensor's first byte.
-        stop: Last byte of the last element, exclusive; equals ``start`` for an empty box.
-        dense: Whether the range contains only the box's elements, in their order.
-
+    The range is relative to the tensor's first byte, and empty for an empty box.
     """
 
     offsets: tuple[int, ...]
     lengths: tuple[int, ...]
     start: int
     stop: int
-    dense: bool
+    dense: bool  # the range contains only the box's elements, in their order
 
 
 def strides(sizes: Sequence[int], step: int) -> tuple[int, ...]:

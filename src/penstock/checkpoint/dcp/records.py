@@ -17,15 +17,20 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from penstock.checkpoint.integrity import BLOCK_BYTES, DIGEST_BYTES, MOST_BYTES, MOST_MANIFEST_VALUES, elements
+from penstock.checkpoint.integrity import (
+    BLOCK_BYTES,
+    DIGEST_BYTES,
+    MOST_BYTES,
+    MOST_MANIFEST_VALUES,
+    BlockChecksums,
+    elements,
+)
 from penstock.errors import CheckpointError, Unusable, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from torch.distributed.checkpoint.planner import SavePlan, WriteItem
-
-    from penstock.checkpoint.integrity import BlockChecksums
 
     _Said = dict[str, int]
     _Listed = list[tuple[str, BlockChecksums]]
@@ -35,34 +40,20 @@ _FOREIGN = 'this planner has additional data, which only torch\'s layout can sto
 
 
 class ItemLocation(NamedTuple):
-    """The location of an item's bytes.
-
-    Attributes:
-        name: Name of the object, relative to the checkpoint's folder.
-        start: First byte in the object.
-        length: Bytes.
-        checksums: Block checksums of the object; None in torch's layout, which has none.
-
-    """
+    """Location of an item's bytes in an object, whose name is relative to the checkpoint's folder."""
 
     name: str
     start: int
     length: int
-    checksums: BlockChecksums | None = None
+    checksums: BlockChecksums | None = None  # None in torch's layout
 
 
 def is_plain_layout(dtype: torch.dtype, layout: torch.layout) -> bool:
-    """Return whether tensors of this kind are plain arrays of elements."""
     return layout is torch.strided and not _name(dtype).startswith(("q", "bits"))  # qint8, quint4x2, …
 
 
 def planned(item: WriteItem, data: object) -> torch.Tensor:
-    """Return a planner's tensor, checked against the plan: a reader will know only what the plan contains.
-
-    Raises:
-        Unusable: The tensor differs from the plan, or is not a plain array.
-
-    """
+    """Return a planner's tensor, checked against the plan: a reader will know only what the plan contains."""
     plan = item.tensor_data
     if plan is None or not isinstance(data, torch.Tensor) or not is_plain_layout(data.dtype, data.layout):
         raise Unusable(f"{item.index.fqn!r} must be a plain tensor (dense, not quantized), got {kind_of(data)}")
@@ -75,12 +66,7 @@ def planned(item: WriteItem, data: object) -> torch.Tensor:
 
 
 def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) -> dict[str, Any]:
-    """Return the ``content`` of a manifest.
-
-    Raises:
-        Unusable: The planner's data, or a name, cannot be encoded as JSON.
-
-    """
+    """Return the ``content`` of a manifest; raise ``Unusable`` if JSON cannot hold the planner's data, or a name."""
     numbers: dict[str, int] = {}
     for location in locations.values():
         numbers.setdefault(location.name, len(numbers))
@@ -96,10 +82,6 @@ def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], ur
     """Return the metadata in the ``content`` of an untrusted manifest; ``objects`` are its data objects.
 
     ``storage_data`` of the result maps to ``ItemLocation``.
-
-    Raises:
-        CheckpointError: The content is invalid.
-
     """
     try:
         locations: dict[MetadataIndex, ItemLocation] = {}
@@ -284,7 +266,6 @@ def _location(described: Mapping[str, Any], length: int, objects: _Listed) -> It
 
 
 def _check_apart(locations: Iterable[ItemLocation]) -> None:
-    """Raise ``ValueError`` if two items have bytes of an object in common."""
     ranges = sorted((each.name, each.start, each.length) for each in locations if each.length)
     for (name, start, length), (other, following, _) in pairwise(ranges):
         if name == other and start + length > following:

@@ -8,7 +8,7 @@ import sys
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -25,15 +25,11 @@ from penstock.errors import CheckpointError, ChecksumMismatch, Unusable, kind_of
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Mapping
-
-__all__ = ["METADATA", "alone", "build", "decode", "encode", "load_item", "local_name", "object_name", "verify_item"]
 
 _PIECE_BYTES = 1 << 20
 
 
 def object_name(rank: int) -> str:
-    """Return torch's name for a rank's first file."""
     return f"__{rank}_0.distcp"
 
 
@@ -43,7 +39,6 @@ def local_name(rank: int) -> str:
 
 
 def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) -> bytes:
-    """Return the bytes of ``.metadata``, as torch's ``FileSystemWriter`` writes them."""
     info = filesystem._StorageInfo  # noqa: SLF001  the format is made of it, by this name
     stored = {index: info(each.name, each.start, each.length) for index, each in locations.items()}
     version = getattr(filesystem, "CURRENT_DCP_VERSION", None)  # since torch 2.9, where Metadata has it too
@@ -55,11 +50,6 @@ def decode(data: bytes, url: str, *, weights_only: bool) -> Metadata:
     """Return the metadata in a ``.metadata``; its ``storage_data`` maps to ``ItemLocation``.
 
     With ``weights_only`` only the classes that torch writes there are made. Without, any code that the file names runs.
-
-    Raises:
-        CheckpointError: The metadata is damaged, or names another class or a place outside the checkpoint.
-        Unusable: The checkpoint was written with torch's stream extensions.
-
     """
     try:
         if len(data) > MOST_BYTES:
@@ -86,13 +76,7 @@ def alone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def verify_item(file: io.BytesIO, url: str) -> bool:
-    """Verify an item that is a zip, by its first or last bytes, and return True; return False if it is not a zip.
-
-    Raises:
-        ChecksumMismatch: A record does not match its CRC-32.
-        CheckpointError: The zip is damaged.
-
-    """
+    """Verify an item that is a zip, by its first or last bytes, and return True; return False if it is not a zip."""
     data = file.getbuffer()
     if data[: len(MAGIC)] != MAGIC and data[-ENDING_BYTES:][: len(ENDING)] != ENDING:
         return False
@@ -109,11 +93,6 @@ def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
     """Return the tensor in a ``torch.save`` file, after its records were verified by their CRC-32s.
 
     The tensor shares the file's memory if the file stores its bytes unchanged.
-
-    Raises:
-        ChecksumMismatch: A record does not match its CRC-32.
-        CheckpointError: The file does not contain a tensor.
-
     """
     held = _find_stored_bytes(file) if verify_item(file, url) else None
     try:
@@ -127,8 +106,6 @@ def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
 
 
 class _StoredBytes(NamedTuple):
-    """The position of a storage's bytes in a file."""
-
     start: int
     size: int
 
@@ -199,19 +176,9 @@ def _verify(archived: io.BytesIO) -> None:
 _METADATA = "torch.distributed.checkpoint.metadata"
 _SHARDS = "torch.distributed._shard.sharded_tensor.metadata"  # of torch before 2.3
 _KNOWN = {
-    *(
-        (_METADATA, name)
-        for name in (
-            "BytesStorageMetadata",
-            "ChunkStorageMetadata",
-            "Metadata",
-            "MetadataIndex",
-            "StorageMeta",
-            "TensorProperties",
-            "TensorStorageMetadata",
-            "_MEM_FORMAT_ENCODING",
-        )
-    ),
+    *((_METADATA, f"{name}StorageMetadata") for name in ("Bytes", "Chunk", "Tensor")),
+    *((_METADATA, name) for name in ("Metadata", "MetadataIndex", "StorageMeta", "TensorProperties")),
+    (_METADATA, "_MEM_FORMAT_ENCODING"),
     *((_SHARDS, name) for name in ("TensorProperties", "MEM_FORMAT_ENCODING")),
     ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
     ("torch", "Size"),
@@ -231,10 +198,7 @@ _COPIES = 4
 def build(data: bytes) -> Any:  # noqa: ANN401  any unpickled value
     """Return the object that a pickle makes.
 
-    Raises:
-        pickle.UnpicklingError: The pickle is damaged, or names a class that torch does not write there.
-        Exception: An error of one of its classes for the given arguments.
-
+    Only classes that torch writes there are called, with any of their errors.
     """
     return _Builder(len(data)).built(PickleScan(data).result, 0)
 
@@ -292,7 +256,6 @@ class _Builder:
         return key
 
     def _count(self, thing: object) -> None:
-        """Count the elements of an object that will be copied or hashed."""
         self._left -= len(thing) if isinstance(thing, Sized) else 1
         if self._left < 0:
             raise pickle.UnpicklingError("the pickle would create more elements than it contains")

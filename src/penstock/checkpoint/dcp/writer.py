@@ -15,8 +15,7 @@ from penstock.checkpoint.commit import publish
 from penstock.checkpoint.dcp import records, torchmeta
 from penstock.checkpoint.dcp.reader import ExistingCheckpoints, Located, find_checkpoints
 from penstock.checkpoint.dcp.records import KIND, ItemLocation
-from penstock.checkpoint.dcp.torchmeta import METADATA
-from penstock.checkpoint.integrity import MANIFEST, ChecksummedWriter, Manifest
+from penstock.checkpoint.integrity import MANIFEST, METADATA, ChecksummedWriter, Manifest
 from penstock.checkpoint.staging import iterate_bytes
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.engine.contracts.driver import Put
@@ -39,18 +38,11 @@ _MOST_SPREAD = 256  # folders of two hex digits
 
 
 class _RankOrder(NamedTuple):
-    """The message from the coordinator to a rank.
-
-    Attributes:
-        save: Id of the save.
-        rank: The rank's number.
-        token: The token that the rank sent before; proves that the order is for this rank and this save.
-
-    """
+    """Message from the coordinator to a rank."""
 
     save: str
     rank: int
-    token: object
+    token: object  # sent by the rank before: proves that the order is for this rank and this save
 
 
 class _Written(NamedTuple):
@@ -103,7 +95,6 @@ class StorageWriter(Located, storage.StorageWriter):
         spread: int = 0,
         store: StoreOptions | str | None = None,
     ) -> None:
-        """Check the arguments; nothing is sent yet."""
         check_choice(layout, ("penstock", "torch"), "layout")
         if whole(spread, "spread", 0) > _MOST_SPREAD:
             raise Unusable(f"spread must be 0 to {_MOST_SPREAD}, got {spread}")
@@ -209,7 +200,6 @@ class StorageWriter(Located, storage.StorageWriter):
         self._source.delete(sorted(self._existing.objects - new - self._existing.etags.keys()))
 
     def _located(self, results: list[list[WriteResult]]) -> dict[MetadataIndex, ItemLocation]:
-        """Return the location of each item; raise ``Unusable`` if a rank wrote to another URL than the coordinator."""
         url = self._source.url(self._folder)
         written: dict[MetadataIndex, _Written] = {each.index: each.storage_data for rank in results for each in rank}
         # Otherwise the marker would name objects that are not below its folder, and no rank could load them.
@@ -235,10 +225,7 @@ class StorageWriter(Located, storage.StorageWriter):
         name = self._name(ordered.save if ordered.token == self._token else uuid4().hex, ordered.rank)
         ends = [0]
         url = self._source.url(self._folder)
-        with (
-            bar(f"saving {url}", 1, None),
-            ChecksummedWriter(self._source.open_write(self._folder + name)) as file,
-        ):
+        with bar(f"saving {url}", 1, None), ChecksummedWriter(self._source.open_write(self._folder + name)) as file:
             for item in plan.items:
                 self._write(item, planner.resolve_data(item), file)
                 ends.append(file.tell())

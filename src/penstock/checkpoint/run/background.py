@@ -8,7 +8,7 @@ from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Self
 
-from penstock.checkpoint.run.steps import checked_metric
+from penstock.checkpoint.run.steps import CheckpointManager, Loader, checked_metric, is_across_ranks
 from penstock.checkpoint.run.store import checked_step
 from penstock.checkpoint.staging import Stage, staged_bytes
 from penstock.engine.waiting import Inbox
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from penstock.checkpoint.run.steps import CheckpointManager, Loader
 
 # Checkpointers with a failure that was not yet raised; the set keeps them alive.
 _untold: set[AsyncCheckpointer] = set()
@@ -50,13 +49,12 @@ class AsyncCheckpointer:
     """
 
     def __init__(self, manager: CheckpointManager, *, staging_bytes: int | None = None) -> None:
-        """Check the manager; copy nothing yet."""
-        if not hasattr(manager, "together"):
+        if not isinstance(manager, CheckpointManager):
             raise Unusable(
                 f"manager must be a CheckpointManager, got {kind_of(manager)}; "
                 "write AsyncCheckpointer(CheckpointManager(url))"
             )
-        if manager.together:
+        if is_across_ranks(manager):
             raise Unusable(
                 "cannot save across ranks: use torch's async_save with penstock.checkpoint.dcp.StorageWriter"
             )
@@ -97,14 +95,13 @@ class AsyncCheckpointer:
         # Now, as the training may change a metric that is a tensor, and would hear of a wrong one at the next save.
         step, metric = checked_step(step), checked_metric(metric)
         # First: of a tensor that cannot be saved, torch may not know the size.
-        everything = self._manager.gathered(state, loader, weights_only=weights_only)
+        everything = self._manager._gather(state, loader, weights_only=weights_only)  # noqa: SLF001  its room
         size = staged_bytes(state)
         if self._most is not None and size > self._most:
             raise Unusable(f"the state has {size:,} bytes, but staging_bytes allows {self._most:,}")
         everything = self._stage.copy(everything)
-        self._job = BackgroundJob(
-            partial(self._save, partial(self._manager.put, step, everything, metric, overwrite=overwrite))
-        )
+        put = partial(self._manager._save, step, everything, metric, overwrite=overwrite)  # noqa: SLF001  its room
+        self._job = BackgroundJob(partial(self._save, put))
 
     def wait(self) -> None:
         """Wait until no save is in progress; raise the last save's error, once."""
@@ -124,7 +121,6 @@ class AsyncCheckpointer:
             _untold.add(self)
 
     def __enter__(self) -> Self:
-        """Return this object."""
         return self
 
     def __exit__(
@@ -140,12 +136,7 @@ class AsyncCheckpointer:
 
 
 class BackgroundJob:
-    """Work on a separate, non-daemon thread; the interpreter waits for it at exit.
-
-    Attributes:
-        complete: Whether the work has ended, successfully or not.
-
-    """
+    """Work on a separate, non-daemon thread; the interpreter waits for it at exit."""
 
     def __init__(self, work: Callable[[], object], after: BackgroundJob | None = None) -> None:
         """Start ``work``, or start it after the job ``after``; if that failed, fail with its error without work."""
@@ -161,9 +152,10 @@ class BackgroundJob:
         """Do nothing; ``Inbox`` calls this repeatedly during a wait."""
 
     def wait(self) -> None:
-        """Block until the work has ended, and raise its error. Ctrl-C ends the wait, not the work.
+        """Block until the work has ended, and raise its error.
 
-        Uses an inbox: Python 3.11 considers a thread ended once Ctrl-C has interrupted ``join``.
+        Ctrl-C ends the wait, not the work. Uses an inbox: Python 3.11 considers a thread ended once Ctrl-C has
+        interrupted ``join``.
         """
         self._inbox.wait(self)
         self._thread.join()

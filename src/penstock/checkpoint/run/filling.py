@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.staging import torch_module
+from penstock.checkpoint.staging import memory_bounds, torch_module
 from penstock.errors import Unusable, kind_of
 from penstock.tree import tree_map
 
@@ -17,12 +17,8 @@ def fill_state(into: dict[Any, Any], state: object) -> dict[Any, Any]:
     """Fill ``into`` from the state that one process saved, below the keys that it has, and return it.
 
     Tensors are filled in place, objects with ``load_state_dict`` load their part, and other values are replaced. Values
-    that ``into`` lacks below its keys are added.
-
-    Raises:
-        Unusable: A key or a shape is not that of the checkpoint, or a tensor cannot be filled; nothing was changed. Or
-            tensors share memory in ``into``, and have different values in the checkpoint.
-
+    that ``into`` lacks below its keys are added. Raises ``Unusable`` before anything is changed, except for tensors
+    that share memory and have different values in the checkpoint.
     """
     if not isinstance(state, dict):
         raise Unusable(f"into= is for a state that is a dict, got {kind_of(state)}: restore() without it returns that")
@@ -39,17 +35,11 @@ class Filling:
     """Values to fill a state with: each ``merge`` compares, and ``apply`` changes the state."""
 
     def __init__(self) -> None:
-        """Start with nothing to fill."""
         self._acts: list[Callable[[], object]] = []
         self._tensors: list[tuple[Any, Any, str]] = []
 
     def apply(self) -> None:
-        """Change the state.
-
-        Raises:
-            Unusable: Tensors share memory, and were given different values.
-
-        """
+        """Change the state; raise ``Unusable`` if tensors share memory, and were given different values."""
         torch = torch_module()
         with torch.no_grad():
             for own, value, _ in self._tensors:
@@ -67,12 +57,7 @@ class Filling:
             self._acts.append(partial(container.__setitem__, key, value))
 
     def merge(self, own: Any, value: Any, name: str) -> Any:  # noqa: ANN401  parts of any state
-        """Return the object that takes the place of ``own``: itself, to be filled, or the checkpoint's value.
-
-        Raises:
-            Unusable: ``own`` cannot be filled with the value.
-
-        """
+        """Return the object that takes the place of ``own``: itself, to be filled, or the checkpoint's value."""
         if own is value:
             return own
         if hasattr(own, "load_state_dict"):
@@ -104,7 +89,6 @@ class Filling:
 
 
 def _holds_tensors(tree: object) -> bool:
-    """Return whether nested containers hold a tensor."""
     found: list[Any] = []
     tree_map(found.append, tree, torch_module().Tensor)
     return bool(found)
@@ -195,14 +179,11 @@ def _self_overlapping(tensor: Any) -> bool:  # noqa: ANN401  see _check_tensor
 
 
 def _find_overlaps(tensors: list[tuple[Any, Any, str]]) -> list[tuple[Any, Any, str]]:
-    """Return the tensors of which others may use the same memory."""
     torch = torch_module()
     placed = []
     for number, (own, _, _) in enumerate(tensors):
         if own.layout is torch.strided and own.numel() and not own.is_quantized and type(own.detach()) is torch.Tensor:
-            reach = sum((size - 1) * stride for size, stride in zip(own.shape, own.stride(), strict=True))
-            start = own.data_ptr()
-            placed.append((str(own.device), start, start + (reach + 1) * own.element_size(), number))
+            placed.append((str(own.device), *memory_bounds(own), number))
     found: set[int] = set()
     last = ("", 0, 0, 0)
     for each in sorted(placed):

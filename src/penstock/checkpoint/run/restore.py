@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock.checkpoint.commit import CommittedCheckpoint
-from penstock.checkpoint.integrity import step_name
+from penstock.checkpoint.integrity import Manifest, step_name
 from penstock.checkpoint.run.filling import fill_state
-from penstock.checkpoint.run.store import checked_step, download_folder
+from penstock.checkpoint.run.store import StepStore, checked_step, download_folder
 from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.encoding import decode_value
 from penstock.checkpoint.torchfile.load import load_torchfile
@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from penstock.checkpoint.integrity import Manifest
     from penstock.checkpoint.run.ranks import Ranks
-    from penstock.checkpoint.run.store import StepStore
     from penstock.source import Source
-
-__all__ = ["FOLDER", "ONE", "SEVERAL", "STATE", "Restore"]
 
 # Kinds of checkpoints: of one process, of several ranks, of files.
 ONE, SEVERAL, FOLDER = "state", "dcp", "folder"
@@ -36,7 +32,7 @@ T = TypeVar("T")
 
 
 class _Found(NamedTuple):
-    """A step and its manifest; ``committed`` is None if the first rank looked for all ranks."""
+    """Step and its manifest; ``committed`` is None if the first rank looked for all ranks."""
 
     step: int
     manifest: Manifest
@@ -45,32 +41,17 @@ class _Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A reader of a run's steps.
-
-    Attributes:
-        source: The source of the steps.
-        steps: The steps in the store.
-        url: The run's URL, ending in ``/``.
-        ranks: The ranks that restore together; None for this process alone.
-
-    """
+    """Reader of a run's steps below ``url``, which ends in ``/``."""
 
     source: Source
     steps: StepStore
     url: str
-    ranks: Ranks | None
+    ranks: Ranks | None  # that restore together; None for this process alone
 
     def state(
         self, step: int | None, into: dict[str, Any] | None, *, map_location: object, weights_only: bool
     ) -> tuple[int, dict[str, Any]]:
-        """Return the step that was read, by default the newest, and its parts: ``state``, ``loader``, ``rng``.
-
-        Raises:
-            NotFound: The step does not exist, or no step exists.
-            CheckpointError: The step is damaged, or of another kind.
-            Unusable: Several ranks saved it, and ``into`` is None.
-
-        """
+        """Return the step that was read, by default the newest, and its parts: ``state``, ``loader``, ``rng``."""
 
         def read(found: _Found) -> tuple[int, dict[str, Any]]:
             kind, content = found.manifest.kind, found.manifest.content
@@ -86,8 +67,6 @@ class Restore:
         return self._current(step, read)
 
     def files(self, step: int | None, folder: str | os.PathLike[str]) -> None:
-        """Write the files of a step, by default the newest, below ``folder``; see ``download_folder``."""
-
         def read(found: _Found) -> None:
             if found.manifest.kind != FOLDER or found.committed is None:
                 message = f"the checkpoint there is a {found.manifest.kind}"
@@ -134,7 +113,6 @@ class Restore:
         return self._look(step)
 
     def _look(self, step: int | None) -> _Found:
-        """Return a step, by default the newest, with its manifest; raise ``NotFound`` if it is not committed."""
         for left in reversed(range(_LOOKS)):
             chosen = self.steps.latest() if step is None else checked_step(step)
             if chosen is None:
@@ -190,8 +168,7 @@ class Restore:
             raise CheckpointError("CheckpointManager did not save this checkpoint", url=url)
         ranks = self.ranks or Ranks(None)
         state = ranks.everywhere(lambda: _require_into(into, url))
-        reader = ranks.reader(url, weights_only=weights_only, store=self.source.options)
-        own = ranks.load(reader, state, saved_by, weights_only=weights_only)
+        own = ranks.load(url, state, saved_by, weights_only=weights_only, store=self.source.options)
         return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": state}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 import numpy as np
 
 from penstock.checkpoint.commit import CommittedCheckpoint, Saving
-from penstock.checkpoint.integrity import step_name
+from penstock.checkpoint.integrity import Manifest, step_name
 from penstock.checkpoint.run.restore import FOLDER, ONE, STATE, Restore
 from penstock.checkpoint.run.store import StepDescription, StepEntry, StepStore, checked_step, upload_folder
 from penstock.checkpoint.staging import torch_module
@@ -30,25 +30,14 @@ if TYPE_CHECKING:
 
     from torch.distributed import ProcessGroup
 
-    from penstock.checkpoint.integrity import Manifest
     from penstock.checkpoint.run.ranks import Ranks
     from penstock.options import StoreOptions
-
-__all__ = [
-    "CheckpointManager",
-    "Loader",
-    "Retention",
-    "StepDescription",
-    "checked_metric",
-    "generator_states",
-    "set_generator_states",
-]
 
 _DAY_S = 86_400.0
 
 
 class Loader(Protocol):
-    """An object with a position in the data, such as a ``penstock.DataLoader``."""
+    """Object with a position in the data, such as a ``penstock.DataLoader``."""
 
     def state_dict(self) -> Mapping[str, Any]:
         """Return the position after the batches that the training loop has received."""
@@ -98,7 +87,6 @@ class CheckpointManager:
         mode: Literal["min", "max"] = "min",
         store: StoreOptions | str | None = None,
     ) -> None:
-        """Check the arguments; open nothing yet."""
         self._source, prefix = open_source(url, store)
         folder = as_folder(prefix)
         self._url = os.fspath(url) + folder[len(prefix) :]
@@ -129,11 +117,6 @@ class CheckpointManager:
     def url(self) -> str:
         """The folder of the run."""
         return self._url
-
-    @property
-    def together(self) -> bool:
-        """Whether all ranks of a group save and restore together."""
-        return self._ranks is not None
 
     def save(
         self,
@@ -170,21 +153,11 @@ class CheckpointManager:
 
         """
         switch(overwrite, "overwrite")
-        everything = self.gathered(state, loader, weights_only=weights_only)
-        self.put(step, everything, metric, overwrite=overwrite)
+        everything = self._gather(state, loader, weights_only=weights_only)
+        self._save(step, everything, metric, overwrite=overwrite)
 
-    def gathered(self, state: object, loader: Loader | None, *, weights_only: bool = True) -> dict[str, Any]:
-        """Return the contents of one checkpoint: ``state``, the position in the data, the random generators' states.
-
-        Args:
-            state: As for ``save``.
-            loader: As for ``save``; None without one.
-            weights_only: As for ``save``.
-
-        Raises:
-            Unusable: A part contains more than weights, and ``weights_only`` is True.
-
-        """
+    def _gather(self, state: object, loader: Loader | None, *, weights_only: bool) -> dict[str, Any]:
+        """Return the contents of one checkpoint: ``state``, the position in the data, the random generators' states."""
 
         def gather() -> dict[str, Any]:
             switch(weights_only, "weights_only")
@@ -196,23 +169,14 @@ class CheckpointManager:
 
         return gather() if self._ranks is None else self._ranks.everywhere(gather)
 
-    def put(self, step: int, everything: dict[str, Any], metric: float | None, *, overwrite: bool = False) -> None:
-        """Save the result of ``gathered``; see ``save``. Not safe for concurrent calls.
-
-        Args:
-            step: As for ``save``.
-            everything: The result of ``gathered``.
-            metric: As for ``save``; None without one.
-            overwrite: As for ``save``.
-
-        """
+    def _save(self, step: int, everything: dict[str, Any], metric: float | None, *, overwrite: bool) -> None:
+        """Save the result of ``_gather``. Not safe for concurrent calls."""
         if self._ranks is not None:
             step, metric = self._ranks.everywhere(lambda: (checked_step(step), checked_metric(metric)))
             extra = {"step": step, "metric": metric, "ranks": self._ranks.size}
             url = f"{self._url}{step_name(step)}/"
             with operation("save", self._steps.url, step):
-                where = self._ranks.writer(url, extra, overwrite=overwrite, store=self._source.options)
-                self._ranks.save(where, everything.pop("state"), everything)
+                where = self._ranks.save(url, everything, extra, overwrite=overwrite, store=self._source.options)
                 self._ranks.agreed(lambda: self._supersede(step, where.manifest, where.etag))
             return
 
@@ -364,13 +328,6 @@ class CheckpointManager:
         """
         return self._steps.describe(checked_step(step))
 
-    def described(self) -> Iterator[tuple[int, StepDescription | None]]:
-        """Yield each committed step and its description, oldest first; the description is None for a damaged manifest.
-
-        Costs a listing of folders, and two requests per step, in parallel.
-        """
-        return self._steps.described()
-
     def verify(self, step: int) -> Iterator[str]:
         """Read a whole step, and yield each object's URL after it is verified, like ``CommittedCheckpoint.verify``.
 
@@ -415,7 +372,6 @@ class CheckpointManager:
         return Restore(self._source, self._steps, self._url, ranks)
 
     def _supersede(self, step: int, manifest: Manifest | None, etag: str) -> None:
-        """Delete the steps that the retention rules do not keep, after ``step`` was committed by ``manifest``."""
         if self._retention == Retention():
             return
         committed = self._steps.survey({step: StepEntry.of(manifest, etag)})
@@ -425,25 +381,29 @@ class CheckpointManager:
         self._steps.note(committed)
 
 
+def describe_steps(run: CheckpointManager) -> Iterator[tuple[int, StepDescription | None]]:
+    """Yield each committed step and its description, oldest first; the description is None for a damaged manifest.
+
+    Costs a listing of folders, and two requests per step, in parallel.
+    """
+    return run._steps.described()  # noqa: SLF001  its own module
+
+
+def is_across_ranks(run: CheckpointManager) -> bool:
+    """Say whether all ranks of a group save and restore together."""
+    return run._ranks is not None  # noqa: SLF001  its own module
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The retention rules: a step that any rule matches is kept; without rules all are kept, and always the newest.
-
-    Attributes:
-        last: Keep this many of the newest steps.
-        every: Keep steps whose number is a multiple of this.
-        best: Keep this many steps with the best metric; steps without a metric, or with NaN, never count.
-        mode: ``"min"`` if a smaller metric is better, ``"max"`` if a larger one is.
-
-    """
+    """Retention rules: a step that any rule matches is kept; without rules all are kept, and always the newest."""
 
     last: int | None = None
     every: int | None = None
-    best: int | None = None
+    best: int | None = None  # steps without a metric, or with NaN, never count
     mode: Literal["min", "max"] = "min"
 
     def __post_init__(self) -> None:
-        """Raise ``Unusable`` unless each rule is a whole number of at least 1, and the mode is known."""
         for name in ("last", "every", "best"):
             if (number := getattr(self, name)) is not None:
                 object.__setattr__(self, name, whole(number, f"keep_{name}", 1))
@@ -501,14 +461,12 @@ def set_generator_states(state: dict[str, Any]) -> None:
 
 
 def _checked_loader(loader: Any) -> Any:  # noqa: ANN401  checked here
-    """Return ``loader``; raise ``Unusable`` if it has no position in the data."""
     if isinstance(loader, type) or not all(hasattr(loader, name) for name in ("state_dict", "load_state_dict")):
         raise Unusable(f"loader must have state_dict() and load_state_dict(), got {kind_of(loader)}")
     return loader
 
 
 def checked_metric(metric: Any) -> float | None:  # noqa: ANN401  a tensor of one element, a number of NumPy's
-    """Return a metric as a float, or None for None; raise ``Unusable`` if it is not one number."""
     try:
         if isinstance(metric, str | bytes):
             raise TypeError

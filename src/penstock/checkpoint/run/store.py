@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Self
 from uuid import uuid4
 
-from penstock.checkpoint.commit import CommittedCheckpoint
+from penstock.checkpoint.commit import CommittedCheckpoint, Saving
 from penstock.checkpoint.integrity import (
     MANIFEST,
     METADATA,
@@ -42,14 +42,12 @@ from penstock.errors import (
     kind_of,
 )
 from penstock.progress import current
-from penstock.values import ObjectMeta, Span
+from penstock.values import ObjectMeta, Span, Upload
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.checkpoint.commit import Saving
     from penstock.source import Source
-    from penstock.values import Upload
 
 _PIECE_BYTES = 16 << 20
 _STEPS = 10**18  # folder names have at most 18 digits
@@ -60,14 +58,7 @@ _ASIDE = ".penstock-"
 def upload_folder(folder: str | os.PathLike[str], saving: Saving) -> None:
     """Write each file below ``folder`` as a data object of ``saving``: one after another, each in parallel parts.
 
-    Names and bytes are kept, including hidden files. Times, modes and empty folders are not. Links to files are
-    followed.
-
-    Raises:
-        NotFound: The folder does not exist.
-        Unusable: The folder contains no file, or an entry that cannot be kept; the message names it, and nothing was
-            sent.
-
+    Hidden files are included, links to files followed. Nothing is sent if an entry cannot be kept.
     """
     files = list(_files(Path(folder)))
     for name, _ in files:
@@ -83,11 +74,6 @@ def download_folder(committed: CommittedCheckpoint, folder: str | os.PathLike[st
     """Write every data object as a file below ``folder``, verified; the folder appears after all files are written.
 
     Until then the files are in a hidden folder beside it; only a killed process leaves that behind.
-
-    Raises:
-        AlreadyExists: ``folder`` is not empty.
-        Unusable: The file system cannot hold a name, or treats two names as the same.
-
     """
     target = Path(folder).absolute()
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
@@ -124,7 +110,6 @@ def _write(committed: CommittedCheckpoint, name: str, path: Path) -> None:
 
 @contextmanager
 def _translate_os_errors(path: Path) -> Iterator[None]:
-    """Raise Penstock's error for an error of the file system."""
     try:
         yield
     except PenstockError:
@@ -139,7 +124,6 @@ def _translate_os_errors(path: Path) -> Iterator[None]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the name and path of each file below ``folder``, sorted by path."""
     if not folder.is_dir():
         raise NotFound("the folder does not exist", url=str(folder))
     # Not rglob: it skips a folder that it cannot read, and the step would lack files without an error.
@@ -165,18 +149,11 @@ _VERSION = 1
 
 
 class StepEntry(NamedTuple):
-    """The data that retention needs about a committed step.
+    """Data that retention needs about a committed step."""
 
-    Attributes:
-        etag: ETag of the manifest version that this entry describes; empty if unknown.
-        metric: The metric that the step was saved with.
-        objects: Names of its data objects, relative to its folder, which are deleted with it.
-
-    """
-
-    etag: str
+    etag: str  # of the manifest version that this entry describes; empty if unknown
     metric: float | None
-    objects: tuple[str, ...]
+    objects: tuple[str, ...]  # names relative to its folder
 
     @classmethod
     def of(cls, manifest: Manifest | None, etag: str) -> Self:
@@ -187,7 +164,6 @@ class StepEntry(NamedTuple):
 
 
 def encode(entries: Mapping[int, StepEntry]) -> bytes:
-    """Return the index as JSON."""
     steps = {str(step): [entry.etag, entry.metric, *entry.objects] for step, entry in sorted(entries.items())}
     return json.dumps({"penstock_steps": _VERSION, "steps": steps}, separators=(",", ":")).encode()
 
@@ -212,7 +188,6 @@ def _entry(etag: object, metric: object, *objects: object) -> StepEntry:
 
 
 def _convert_metric(metric: object) -> float | None:
-    """Return a metric as a float; None for any other value."""
     try:
         return float(metric) if isinstance(metric, int | float) else None
     except OverflowError:
@@ -246,7 +221,6 @@ class StepDescription(NamedTuple):
 
 
 def checked_step(step: int) -> int:
-    """Return a step of any integer type as an int; raise ``Unusable`` if it is not an integer of 0 to 10**18 - 1."""
     try:
         number = operator.index(step)
     except TypeError:
@@ -257,28 +231,23 @@ def checked_step(step: int) -> int:
 
 
 class StepStore:
-    """The steps below ``prefix``, a key that ends in ``/`` or is empty."""
+    """Steps below ``prefix``, a key that ends in ``/`` or is empty."""
 
     def __init__(self, source: Source, prefix: str) -> None:
-        """Start without a request."""
         self._source = source
         self._prefix = prefix
         self._index: tuple[str, dict[int, StepEntry]] = "", {}  # its ETag and entries
 
     def folder(self, step: int) -> str:
-        """Return the key prefix of a step's objects."""
         return f"{self._prefix}{step_name(step)}/"
 
     def url(self, step: int) -> str:
-        """Return a step's URL."""
         return self._source.url(self.folder(step))
 
     def steps(self) -> list[int]:
-        """Return the committed steps, oldest first: a listing of folders, and one request per step, in parallel."""
         return list(self._found(self._folders()))
 
     def latest(self) -> int | None:
-        """Return the newest committed step, or None: a listing of folders, and a request or two."""
         folders, before = self._folders(), None
         # A listed step may be deleted as superseded before it is checked.
         while folders != before:
@@ -297,9 +266,8 @@ class StepStore:
         """
         found, index = self._current()
         indexed = {**self._indexed(index), **(new or {})}
-        known = {
-            step: indexed[step] for step, meta in found.items() if meta.etag and _tells(indexed.get(step), meta.etag)
-        }
+        etags = {step: meta.etag for step, meta in found.items() if meta.etag}
+        known = {step: entry for step, entry in indexed.items() if etags.get(step) == entry.etag}
         unknown = {step: meta for step, meta in found.items() if step not in known}
         known |= {step: StepEntry.of(manifest, etag) for step, etag, manifest in self._read(unknown)}
         return dict(sorted(known.items()))
@@ -315,11 +283,9 @@ class StepStore:
         self._source.delete(objects)
 
     def describe(self, step: int) -> StepDescription:
-        """Return a committed step's description: two requests. Raise ``NotFound`` if it is not committed."""
         return _describe_step(step, CommittedCheckpoint(self._source, self.folder(step)).manifest)
 
     def described(self) -> Iterator[tuple[int, StepDescription | None]]:
-        """Yield each committed step and its description, oldest first; the latter is None for a damaged manifest."""
         for step, manifest in self.manifests():
             yield step, None if manifest is None else _describe_step(step, manifest)
 
@@ -331,12 +297,6 @@ class StepStore:
             return None
 
     def delete(self, steps: Sequence[int]) -> None:
-        """Delete committed steps, in parallel; ``clean`` deletes the objects of a step with a damaged manifest.
-
-        Raises:
-            NotFound: A step is not committed; the message names it, and nothing was deleted.
-
-        """
         found = {step: StepEntry.of(manifest, etag) for step, etag, manifest in self._read(self._found(steps))}
         for step in steps:
             if step not in found:
@@ -344,11 +304,7 @@ class StepStore:
         self.drop(found)
 
     def clean(self, older_than_s: float, mine: Container[str]) -> list[str]:
-        """Delete objects that no committed step names, and abort unfinished uploads; return their URLs.
-
-        A save that runs in another process cannot be detected: ``older_than_s`` (seconds, by the store's clock) must
-        exceed the duration of any save. Objects of the saves ``mine`` stay. Lists all objects below the prefix.
-        """
+        """Delete what ``CheckpointManager.clean`` says, except for objects of the saves ``mine``; return URLs."""
         named, unknown = set[str](), set[str]()
         for step, manifest in self.manifests():
             if manifest is None:
@@ -378,7 +334,6 @@ class StepStore:
         return [self._source.url(key) for key in [*unread, *(upload.key for upload in uploads)]]
 
     def manifests(self) -> Iterator[tuple[int, Manifest | None]]:
-        """Yield each committed step and its manifest, in order; None for a damaged manifest."""
         for step, _, manifest in self._read(self._found(self._folders())):
             yield step, manifest
 
@@ -417,7 +372,6 @@ class StepStore:
         return found, index
 
     def _found(self, folders: Sequence[int]) -> dict[int, ObjectMeta]:
-        """Return the metadata of each committed step's manifest, in order."""
         manifests = self._source.stat_existing([self.folder(step) + MANIFEST for step in folders])
         return {step: manifest for step, manifest in zip(folders, manifests, strict=True) if manifest is not None}
 
@@ -442,7 +396,6 @@ class StepStore:
                 yield f"{self._prefix}{folder}/"
 
     def _unfinished(self) -> Iterator[Upload]:
-        """Yield unfinished uploads; log a warning and yield none if the store cannot list them."""
         try:
             yield from self._source.unfinished(self._prefix)
         except Unusable as error:
@@ -490,10 +443,6 @@ class StepStore:
         except NotFound:
             return False
         return True
-
-
-def _tells(entry: StepEntry | None, etag: str) -> bool:
-    return entry is not None and entry.etag == etag
 
 
 def _describe_step(step: int, manifest: Manifest) -> StepDescription:

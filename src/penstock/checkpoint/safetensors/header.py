@@ -26,7 +26,7 @@ from penstock.checkpoint.integrity import (
     stored_digest,
     with_digest,
 )
-from penstock.checkpoint.staging import STAGE_BYTES, allocate_stage, cuts, flat, memory, torch_module
+from penstock.checkpoint.staging import STAGE_BYTES, allocate_stage, cuts, flat, memory, memory_bounds, torch_module
 from penstock.errors import CheckpointError, Unusable
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ class SafetensorsFile(Object):
     header: Header = field(kw_only=True)
 
     def within(self, start: int, stop: int) -> str:
-        """Return a message's name for bytes of the file, with the tensors that they belong to."""
         low, high = start - self.origin, stop - self.origin
         hit = [each.name for each in self.header.entries.values() if each.start < high and each.stop > low]
         more = f" and {len(hit) - _NAMED} more" if len(hit) > _NAMED else ""
@@ -88,12 +87,7 @@ def load_tensors(
     """Return a tensor on ``device`` for each span, in order; fastest if spans are in the order of their bytes.
 
     With ``by_stages`` the data passes through page-locked buffers of 16 MiB, at most 192 MiB of them plus one. Without,
-    for the CPU, it is read directly into the tensors' memory. Bytes are verified if the file has digests.
-
-    Raises:
-        ChecksumMismatch: Bytes differ from their digest; the message names the file and the tensors.
-        CheckpointError: This version of torch lacks a tensor's dtype.
-
+    for the CPU, it is read directly into the tensors' memory.
     """
     tensors: list[torch.Tensor] = []
 
@@ -177,19 +171,10 @@ _BLOCKS = "penstock.blocks"
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """A tensor in a file: bytes ``[start, stop)`` of its data section.
-
-    Attributes:
-        name: Its name.
-        dtype: One of ``DTYPES``.
-        shape: Elements along each dimension.
-        start: First byte, inclusive.
-        stop: Last byte, exclusive.
-
-    """
+    """Tensor in a file: bytes ``[start, stop)`` of its data section."""
 
     name: str
-    dtype: str
+    dtype: str  # one of ``DTYPES``
     shape: tuple[int, ...]
     start: int
     stop: int
@@ -197,22 +182,13 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The parsed header of a file.
+    """Parsed header of a file."""
 
-    Attributes:
-        entries: Tensors by name, in the order of their bytes, which leave no gaps.
-        metadata: Metadata that the saving program added, without Penstock's own.
-        begin: Byte offset of the data section in the file.
-        digest: Digest stored in the header; empty if Penstock did not write the file.
-        checksums: Checksums of the data section; None if Penstock did not write the file.
-
-    """
-
-    entries: dict[str, TensorEntry]
-    metadata: dict[str, str]
-    begin: int
-    digest: str
-    checksums: BlockChecksums | None
+    entries: dict[str, TensorEntry]  # in the order of their bytes, which leave no gaps
+    metadata: dict[str, str]  # without Penstock's own
+    begin: int  # byte offset of the data section
+    digest: str  # empty if Penstock did not write the file
+    checksums: BlockChecksums | None  # of the data section; None likewise
 
 
 def layout(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[TensorEntry]:
@@ -226,12 +202,7 @@ def layout(tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> list[TensorEn
 
 
 def encode(entries: Iterable[TensorEntry], metadata: Mapping[str, str], digests: bytes) -> tuple[bytes, str]:
-    """Return the header of a file, which is all bytes before its data, and the digest stored in it.
-
-    Raises:
-        Unusable: A name or metadata cannot be encoded, or the header is larger than 100 MB.
-
-    """
+    """Return the header of a file, which is all bytes before its data, and the digest stored in it."""
     if _METADATA in (names := {entry.name for entry in entries}):
         raise Unusable(f"a tensor cannot be named {_METADATA!r} in a safetensors file")
     if not all(isinstance(text, str) for each in metadata.items() for text in each):
@@ -273,10 +244,7 @@ def stop_of(raw: bytes, size: int, url: str) -> int:
 def parse(raw: bytes, size: int, url: str) -> Header:
     """Return the checked header of a file of ``size`` bytes; ``raw`` holds its bytes up to ``stop_of``.
 
-    Raises:
-        CheckpointError: The header breaks a rule of the format, the file's size does not match it, or Penstock wrote it
-            and it was changed since.
-
+    Raises ``CheckpointError`` also if Penstock wrote the header and it was changed since.
     """
     try:
         digest = stored_digest(raw, _HEADER, b'"penstock.blocks":"')
@@ -301,7 +269,6 @@ def _texts(metadata: object) -> dict[str, str]:
 
 
 def _entry(name: str, described: Any) -> TensorEntry:  # noqa: ANN401  any JSON
-    """Return one tensor's entry; every ``ValueError`` names the tensor."""
     described = described if isinstance(described, dict) else {}
     dtype, shape, offsets = (described.get(key) for key in ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in DTYPES:
@@ -366,9 +333,7 @@ _TWO_IN_ONE = "F4"
 def described(tensors: Mapping[str, Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
     """Return the name, file dtype and file shape of each tensor.
 
-    Raises:
-        Unusable: A tensor cannot be stored in a file, or two share memory; the message names them.
-
+    Tensors that a file cannot hold, or that share memory, are refused.
     """
     torch = torch_module()
     dtypes = {getattr(torch, name, None): dtype for dtype, name in _NAMES.items()}
@@ -383,7 +348,6 @@ def described(tensors: Mapping[str, Tensor]) -> list[tuple[str, str, tuple[int, 
 
 
 def _refusal(name: object, tensor: object, dtypes: Mapping[Any, str]) -> str:
-    """Return the reason why a file cannot hold a tensor; empty if it can."""
     torch = torch_module()
     if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
         return f"names must be text and values tensors, got {type(name).__name__} and {type(tensor).__name__}"
@@ -401,7 +365,7 @@ def _refusal(name: object, tensor: object, dtypes: Mapping[Any, str]) -> str:
 def _refuse_shared(tensors: Mapping[str, Tensor]) -> None:
     """Raise ``Unusable`` if tensors overlap in memory: once loaded, they would be independent copies."""
     places = sorted(
-        (str(tensor.device), *_find_memory_bounds(tensor), name) for name, tensor in tensors.items() if tensor.numel()
+        (str(tensor.device), *memory_bounds(tensor), name) for name, tensor in tensors.items() if tensor.numel()
     )
     for (place, _, stop, one), (other_place, start, _, other) in pairwise(places):
         if place == other_place and start < stop:
@@ -411,22 +375,11 @@ def _refuse_shared(tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-def _find_memory_bounds(tensor: Tensor) -> tuple[int, int]:
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    start = int(tensor.data_ptr())
-    return start, start + (reach + 1) * tensor.element_size()
-
-
 def shape_of(entry: TensorEntry) -> tuple[int, ...]:
-    """Return the shape that a file's tensor has in torch."""
     return (*entry.shape[:-1], entry.shape[-1] // 2) if entry.dtype == _TWO_IN_ONE and entry.shape else entry.shape
 
 
 def empty(entry: TensorEntry, shape: tuple[int, ...], on: device) -> Tensor:
-    """Return a new tensor of an entry's dtype with undefined elements.
-
-    Raise ``CheckpointError`` if this version of torch lacks the dtype.
-    """
     torch = torch_module()
     dtype = getattr(torch, _NAMES.get(entry.dtype, ""), None)
     if dtype is None or (entry.dtype == _TWO_IN_ONE and (not entry.shape or entry.shape[-1] % 2)):

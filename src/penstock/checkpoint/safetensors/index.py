@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 from penstock.checkpoint.integrity import BLANK, document, stored_digest, with_digest
 from penstock.checkpoint.safetensors.header import SafetensorsFile, parse, stop_of
 from penstock.errors import CheckpointError, NotFound
-from penstock.values import Span, as_folder
+from penstock.values import ObjectMeta, Span, as_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from penstock.source import Source
-    from penstock.values import ObjectMeta
 
 WHOLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -52,34 +51,20 @@ def file_names(count: int, save: str = "") -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The index of a sharded save: which file holds which tensor.
+    """Index of a sharded save: which file holds which tensor."""
 
-    Attributes:
-        files: File name, in the index's own folder, by tensor name.
-        digests: Digest stored in each file's header, by file name; empty if Penstock did not write the index.
-        size: Bytes of all tensors together; 0 in a decoded index.
-
-    """
-
-    files: dict[str, str]
-    digests: dict[str, str]
-    size: int = 0
+    files: dict[str, str]  # name in the index's own folder, by tensor
+    digests: dict[str, str]  # stored in each file's header, by file; empty if Penstock did not write the index
+    size: int = 0  # bytes of all tensors; 0 in a decoded index
 
     def encode(self) -> bytes:
-        """Return the index as JSON, with its own digest."""
         metadata = {"total_size": self.size, _SHARDS: self.digests, _MARK: BLANK}
         described = {"metadata": metadata, "weight_map": self.files}
         return with_digest(json.dumps(described, indent=2, ensure_ascii=False).encode() + b"\n", _MARK)[0]
 
     @classmethod
     def decode(cls, raw: bytes, url: str) -> Index:
-        """Return the index that JSON holds; another program may have written it.
-
-        Raises:
-            CheckpointError: ``raw`` is not an index, it names a file outside its folder, or Penstock wrote it and it
-                was changed since.
-
-        """
+        """Return the index that JSON holds; another program may have written it."""
         try:
             ours = stored_digest(raw, _MARK, b'"penstock.shards": {')
             read = document(raw)
@@ -99,7 +84,6 @@ def _texts(value: object) -> dict[str, str]:
 
 
 def _is_file_name(name: str) -> bool:
-    """Return whether a name is a plain file name, not a path to another folder."""
     return name.endswith(".safetensors") and not set(name) & {"/", "\\", "\0"}
 
 
@@ -113,12 +97,6 @@ def resolve(source: Source, key: str, names: Collection[str] | None = None) -> d
 
     Costs two requests per file, sent for all files at once, and one more for a long header; two more for an index, and
     two more for a folder. Of an index only files with tensors of ``names`` are opened.
-
-    Raises:
-        NotFound: Nothing is there, a file is missing, or the index lacks one of ``names``; the message names it.
-        CheckpointError: A header or the index is damaged, or a file belongs to another save than the index; the message
-            names it.
-
     """
     if key.endswith(".safetensors"):
         (file,) = _open_files(source, [key])
@@ -145,7 +123,6 @@ def stored_index(source: Source, key: str, meta: ObjectMeta | None = None) -> In
 
 
 def absent(name: str, known: Collection[str], url: str) -> NotFound:
-    """Return the error for a missing tensor, with the closest known name as a hint."""
     near = difflib.get_close_matches(name, known, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return NotFound(f"no tensor {name!r} among the {len(known)}{hint}", url=url)
@@ -154,7 +131,6 @@ def absent(name: str, known: Collection[str], url: str) -> NotFound:
 def _open_indexed_files(
     source: Source, key: str, index: Index, names: Collection[str] | None
 ) -> dict[str, SafetensorsFile]:
-    """Open the files of an index and check that each matches it."""
     url = source.url(key)
     wanted = dict.fromkeys(index.files if names is None else names)
     if missing := [name for name in wanted if name not in index.files]:

@@ -13,6 +13,8 @@ from uuid import uuid4
 
 from penstock.checkpoint.integrity import Checksummer
 from penstock.checkpoint.safetensors.header import (
+    SafetensorsFile,
+    TensorEntry,
     TensorSpan,
     described,
     encode,
@@ -34,22 +36,18 @@ from penstock.checkpoint.staging import iterate_bytes, torch_module
 from penstock.engine.contracts.driver import Put
 from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, Unusable
 from penstock.progress import bar, current
-from penstock.source import open_source
-from penstock.values import as_folder, switch, whole
+from penstock.source import Source, open_source
+from penstock.values import ObjectMeta, as_folder, switch, whole
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
     from types import TracebackType
 
     import torch
     from torch import Tensor
 
-    from penstock.checkpoint.safetensors.header import SafetensorsFile, TensorEntry
     from penstock.options import StoreOptions
-    from penstock.source import Source
-    from penstock.values import ObjectMeta
 
 _SHARD_BYTES = 5_000_000_000  # default of Hugging Face's libraries
 _PLAIN = (int, slice, type(...), type(None))
@@ -98,23 +96,21 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
     source, key = open_source(url, store)
     if max_shard_bytes is not None:
         max_shard_bytes = whole(max_shard_bytes, "max_shard_bytes", 1)
-    writing = SafetensorsSave.checked(
-        source, dict(tensors), {"format": "pt"} | dict(metadata or {}), overwrite=overwrite
-    )
-    if key.endswith(".safetensors"):
-        if max_shard_bytes is not None:
-            raise InvalidURL("several files need a folder: a URL that ends in '/'", url=source.url(key))
-        with _show_save_progress(writing, source.url(key), progress):
-            writing.file(key)
-    elif key and not key.endswith("/") and max_shard_bytes is None:
+    writing = _Save(source, dict(tensors), {"format": "pt"} | dict(metadata or {}), overwrite)
+    # Tensors or metadata that cannot be written are refused before any request.
+    encode(layout(described(writing.tensors)), writing.metadata, b"")
+    one = key.endswith(".safetensors")
+    if one and max_shard_bytes is not None:
+        raise InvalidURL("several files need a folder: a URL that ends in '/'", url=source.url(key))
+    if key and not one and not key.endswith("/") and max_shard_bytes is None:
         raise InvalidURL("a safetensors file ends in '.safetensors', and a folder in '/'", url=source.url(key))
-    else:
-        with _show_save_progress(writing, source.url(as_folder(key)), progress):
-            writing.folder(as_folder(key), _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
-
-
-def _show_save_progress(writing: SafetensorsSave, url: str, progress: bool | None) -> AbstractContextManager[object]:  # noqa: FBT001  as given
-    return bar(f"saving {url}", 1, sum(each.nbytes for each in writing.tensors.values()), shown=progress)
+    place = key if one else as_folder(key)
+    size_bytes = sum(each.nbytes for each in writing.tensors.values())
+    with bar(f"saving {source.url(place)}", 1, size_bytes, shown=progress):
+        if one:
+            writing.file(place)
+        else:
+            writing.folder(place, _SHARD_BYTES if max_shard_bytes is None else max_shard_bytes)
 
 
 def load_safetensors(
@@ -200,7 +196,6 @@ class Safetensors:
     def __init__(
         self, source: Source, files: Mapping[str, SafetensorsFile], url: str, device: str | int | torch.device
     ) -> None:
-        """Serve the tensors of ``files``, by name, on ``device``."""
         self._source = source
         self._files = files
         self._url = url
@@ -227,28 +222,25 @@ class Safetensors:
 
         Raise as ``get_tensor`` does; ``NotFound`` is raised before anything is read.
         """
-        wanted = [self._span(name) for name in dict.fromkeys(self._files if names is None else names)]
+        wanted = self._spans(names)
         in_order = sorted(wanted, key=attrgetter("of.key", "start"))
         read = dict(zip((each.entry.name for each in in_order), self.load_tensors(in_order), strict=True))
         return {each.entry.name: read[each.entry.name] for each in wanted}
 
     def size_bytes(self, names: Iterable[str] | None = None) -> int:
         """Return the size in bytes of some tensors, or of all; raise ``NotFound`` for an unknown name."""
-        wanted = [self._span(name) for name in dict.fromkeys(self._files if names is None else names)]
-        return sum(each.stop - each.start for each in wanted)
+        return sum(each.stop - each.start for each in self._spans(names))
 
     def get_slice(self, name: str) -> Slice:
         """Return a ``Slice`` that reads parts of a tensor when indexed; raise ``NotFound`` for an unknown name."""
         return Slice(self, self._span(name))
 
     def load_tensors(self, spans: Sequence[TensorSpan]) -> list[Tensor]:
-        """Return spans of the files as tensors; raise ``ValueError`` after the ``with`` block."""
         if self._closed:
             raise ValueError("read from closed safetensors")
         return load_tensors(self._source, spans, self._device, by_stages=self._device.type != "cpu")
 
     def __enter__(self) -> Self:
-        """Return this object."""
         return self
 
     def __exit__(
@@ -256,6 +248,9 @@ class Safetensors:
     ) -> None:
         """Refuse further reads."""
         self._closed = True
+
+    def _spans(self, names: Iterable[str] | None) -> list[TensorSpan]:
+        return [self._span(name) for name in dict.fromkeys(self._files if names is None else names)]
 
     def _span(self, name: str) -> TensorSpan:
         if name not in self._files:
@@ -269,7 +264,6 @@ class Slice:
     """A tensor that is read when it is indexed, and only between the first and last byte that the index needs."""
 
     def __init__(self, of: Safetensors, whole: TensorSpan) -> None:
-        """Read the span ``whole`` through ``of``."""
         self._of = of
         self._whole = whole
 
@@ -301,20 +295,12 @@ class Slice:
 
 
 class Cut(NamedTuple):
-    """Elements ``[start, stop)`` of a tensor, in its order.
-
-    Attributes:
-        start: First element, inclusive.
-        stop: Last element, exclusive.
-        shape: Shape of the run of elements.
-        rest: The index that remains to be applied to the run.
-
-    """
+    """Elements ``[start, stop)`` of a tensor, in its order: a run of ``shape``."""
 
     start: int
     stop: int
     shape: tuple[int, ...]
-    rest: tuple[Any, ...]
+    rest: tuple[Any, ...]  # the index that remains to be applied to the run
 
 
 def resolve_index(shape: tuple[int, ...], index: Any) -> Cut:  # noqa: ANN401  any index of a tensor
@@ -346,32 +332,15 @@ def resolve_index(shape: tuple[int, ...], index: Any) -> Cut:  # noqa: ANN401  a
 
 
 @dataclass(frozen=True, slots=True)
-class SafetensorsSave:
-    """A save of tensors to a store; create it with ``checked``.
-
-    Attributes:
-        source: The store to save to.
-        tensors: The tensors, by name.
-        metadata: Metadata for each file's header.
-        overwrite: Replace an existing save; otherwise raise ``AlreadyExists``.
-
-    """
+class _Save:
+    """Save of tensors to a store."""
 
     source: Source
     tensors: Mapping[str, torch.Tensor]
     metadata: Mapping[str, str]
     overwrite: bool
 
-    @classmethod
-    def checked(
-        cls, source: Source, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str], *, overwrite: bool
-    ) -> Self:
-        """Create a save; raise ``Unusable`` for tensors or metadata that cannot be written, before any request."""
-        encode(layout(described(tensors)), metadata, b"")
-        return cls(source, tensors, metadata, overwrite)
-
     def file(self, key: str) -> None:
-        """Write all tensors as one file."""
         self._vacant([key])
         self._write(key, self.tensors, create_only=not self.overwrite)
 

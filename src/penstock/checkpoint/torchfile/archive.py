@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.checkpoint.gather import Want, gather
+from penstock.checkpoint.gather import Object, Want, gather
 from penstock.checkpoint.integrity import crc32
 from penstock.checkpoint.torchfile.scanner import Call, Name, PickleScan
 from penstock.engine.blocks import compute_seek
@@ -30,25 +30,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.checkpoint.gather import Object
     from penstock.options import StoreOptions
     from penstock.source import Reader, Source, Writer
 
-
-__all__ = [
-    "ENDING",
-    "ENDING_BYTES",
-    "HEAD_BYTES",
-    "MAGIC",
-    "Archive",
-    "ArchiveRecord",
-    "Checkpoint",
-    "Fragments",
-    "Use",
-    "archive",
-    "compare",
-    "fetch_ranges",
-]
 
 # Covers the directory, 80 bytes per tensor. data.pkl comes first in the file.
 _TAIL_BYTES = 256 << 10
@@ -81,44 +65,30 @@ _FILLING = re.compile(r"(__builtin__|builtins) bytearray|torch(\.\w+)? \w*(Stora
 
 
 class ArchiveRecord(NamedTuple):
-    """Bytes ``[start, stop)`` of the file after their header at ``header``, with their name in the archive.
-
-    ``crc`` is 0 if none was computed.
-    """
+    """Bytes ``[start, stop)`` of the file after their header at ``header``, with their name in the archive."""
 
     name: str
     header: int
     start: int
     stop: int
-    crc: int
+    crc: int  # 0 if none was computed
 
     @property
     def size(self) -> int:
-        """The record's size in bytes."""
         return self.stop - self.start
 
 
 class Use(NamedTuple):
-    """A use of a storage while objects are made: its record, and the location saved for it (``cpu``, ``cuda:0``, …)."""
+    """Use of a storage while objects are made: its record, and the location saved for it (``cpu``, ``cuda:0``, …)."""
 
     record: ArchiveRecord
     location: str
 
 
 class Archive:
-    """The records of one file.
-
-    Attributes:
-        of: The file.
-        records: Records by name: ``data.pkl``, ``byteorder``, ``data/0``, …
-        uses: The storages in their order of use, repeated if used again; None if unknown.
-        names: The callables that ``data.pkl`` names, as ``module name``.
-        file: The file that torch reads from, once ``fill_storage`` provides the storages' bytes.
-
-    """
+    """Records of one file by name, such as ``data.pkl``, ``byteorder`` and ``data/0``."""
 
     def __init__(self, of: Object, file: Fragments) -> None:
-        """Read the records of ``file`` besides the storages; see ``archive``."""
         self.of, self.file = of, file
         self.records = {record.name: record for record in _records(of, file)}
         for name in _READ:
@@ -128,10 +98,10 @@ class Archive:
         self._starts = [record.start for record in self._data]
         # torch reads each record's own header only to find its data: known headers make that cost no request.
         file.known.update((record.header, _header(record)) for record in self.records.values())
+        # Storages in their order of use, repeated if used again (None if unknown), and callables as ``module name``.
         self.uses, self.names = self._foretold()
 
     def read(self, record: ArchiveRecord) -> memoryview:
-        """Return a record's bytes, verified by its CRC; raise ``ChecksumMismatch`` if they differ."""
         data = self.file.held(record.start, record.stop)
         compare(self.of, record, crc32(data))
         return data
@@ -144,7 +114,7 @@ class Archive:
         return little and self.uses is not None and all(map(_KNOWN.fullmatch, self.names))
 
     def storage(self, at: int) -> ArchiveRecord | None:
-        """Return the storage record that contains a byte of the file, or None."""
+        """Return the storage record that contains a byte of the file."""
         number = bisect_right(self._starts, at) - 1
         return self._data[number] if number >= 0 and at < self._data[number].stop else None
 
@@ -169,7 +139,6 @@ class Archive:
 
 
 def _storage(asked: object) -> tuple[str, str]:
-    """Return the key and the location of a storage that a pickle refers to."""
     match asked:
         case ("storage", _, str() as key, str() as location, _):
             return key, location
@@ -183,7 +152,6 @@ def _fills(made: Call) -> bool:
 
 
 def compare(of: Object, record: ArchiveRecord, crc: int) -> None:
-    """Raise ``ChecksumMismatch`` if a record's CRC-32 is not ``crc``."""
     if record.crc not in (0, crc):
         shown = f"record {record.name!r} (bytes {record.start} to {record.stop})"
         raise ChecksumMismatch(f"{shown} is not what was written: its CRC-32 is {crc:08x}", url=of.url)
@@ -194,11 +162,6 @@ def archive(source: Source, of: Object) -> Archive | None:
 
     Return None if the file is not a zip of plain records that ``torch.load`` would read as such: the format before
     torch 1.6, TorchScript, a compressed file.
-
-    Raises:
-        CheckpointError: The directory is damaged, or missing because the file was cut.
-        ChecksumMismatch: A record that is not a storage does not match its CRC-32.
-
     """
     ends = [(0, min(HEAD_BYTES, of.size)), (max(HEAD_BYTES, of.size - _TAIL_BYTES), of.size)]
     spans = [span for span in ends if span[0] < span[1]]
@@ -220,7 +183,7 @@ def archive(source: Source, of: Object) -> Archive | None:
 
 
 class _OtherFormatError(Exception):
-    """A zip that Penstock does not read itself."""
+    """Zip that Penstock does not read itself."""
 
 
 def _records(of: Object, file: Fragments) -> list[ArchiveRecord]:
@@ -289,23 +252,17 @@ HEAD_BYTES = 64 << 10
 
 
 def fetch_ranges(source: Source, of: Object, spans: list[tuple[int, int]]) -> list[bytearray]:
-    """Return ranges of an object, read in parallel."""
     wants = [Want(of, start, stop, bytearray(stop - start)) for start, stop in spans]
     return [want.memory for want in gather(source, wants)]
 
 
 class Fragments(io.RawIOBase):
-    """A seekable file over ranges held in memory; other ranges are fetched, or come from ``fill_storage``.
-
-    Attributes:
-        known: Bytes served at some positions without a request.
-        fill_storage: Fills a view with the bytes from a position on, if it can, and returns their number.
-
-    """
+    """Seekable file over ranges held in memory; other ranges are fetched, or come from ``fill_storage``."""
 
     def __init__(self, source: Source, of: Object) -> None:
         super().__init__()
-        self.known: dict[int, bytes] = {}
+        self.known: dict[int, bytes] = {}  # served without a request, by position
+        # fills a view with the bytes from a position on, if it can, and returns their number
         self.fill_storage: Callable[[int, memoryview], int] = lambda _at, _view: 0
         self._source = source
         self._of = of
@@ -314,7 +271,6 @@ class Fragments(io.RawIOBase):
         self._failure: BaseException | None = None
 
     def hold(self, ranges: Iterable[tuple[int, memoryview]]) -> None:
-        """Keep data that begins at the given positions."""
         self._held += ranges
 
     def held(self, start: int, stop: int) -> memoryview:
@@ -327,24 +283,19 @@ class Fragments(io.RawIOBase):
         return self._held[-1][1][: stop - start]
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Return the position."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Set the position; costs no request."""
         self._at = compute_seek(offset, whence, self._at, self._of.size)
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401  any writable buffer
-        """Fill a writable buffer; return the number of bytes read, fewer only at the end."""
         if self._failure is not None:
             raise self._failure
         try:
@@ -409,7 +360,6 @@ class Checkpoint:
     """
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
-        """Keep the options; open nothing yet."""
         self._store = store
 
     def writer(self, url: str | os.PathLike[str]) -> Writer:

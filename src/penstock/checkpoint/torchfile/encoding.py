@@ -36,9 +36,7 @@ _PICKLED_BYTES = 4096
 def encode_value(value: Any, at: str) -> Any:  # noqa: ANN401  any value may be saved
     """Return a value in a form that ``torch.load`` accepts with weights only; unchanged if it needs no encoding.
 
-    Raises:
-        Unusable: A value in it can only be made by code; the message names its path, which begins with ``at``.
-
+    ``at`` begins the path of a refused value in messages.
     """
     try:
         result = _Encoder().encode(value)
@@ -50,7 +48,7 @@ def encode_value(value: Any, at: str) -> Any:  # noqa: ANN401  any value may be 
 
 
 class _Encoder:
-    """A recursive encoder that remembers encoded values, so that shared values stay shared."""
+    """Recursive encoder that remembers encoded values, so that shared values stay shared."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[Any, Any]] = {}
@@ -172,10 +170,6 @@ def decode_value(value: Any, at: str = "state") -> Any:  # noqa: ANN401  any sav
     A tuple that cannot be decoded stays as it is: an enumeration whose module is not imported, or a tuple that
     ``encode_value`` never makes. A warning names its path, which begins with ``at``; the other values are still
     restored.
-
-    Raises:
-        CheckpointError: The value is nested deeper than ``encode_value`` accepts.
-
     """
     decoder = _Decoder(at)
     try:
@@ -198,7 +192,7 @@ def readable(part: Any, what: str, url: str) -> Any:  # noqa: ANN401  any saved 
 
 
 def is_encoded(value: tuple[Any, ...]) -> bool:
-    """Return whether a tuple is an encoded value.
+    """Say whether a tuple is an encoded value.
 
     The type is checked first: an element may be an array, which cannot be compared with text.
     """
@@ -206,15 +200,10 @@ def is_encoded(value: tuple[Any, ...]) -> bool:
 
 
 class _Decoder:
-    """A recursive decoder that remembers decoded containers and tracks the current path.
-
-    Attributes:
-        left: Path and error of each value that could not be decoded.
-
-    """
+    """Recursive decoder that remembers decoded containers and tracks the current path."""
 
     def __init__(self, at: str) -> None:
-        self.left: list[str] = []
+        self.left: list[str] = []  # path and error of each value that could not be decoded
         self._path: list[Any] = []
         self._at = at
         self._seen: dict[int, tuple[Any, Any]] = {}
@@ -351,7 +340,7 @@ def _require_tuple(of: Any) -> tuple[Any, ...]:  # noqa: ANN401  a file may hold
 
 
 class KeyedValue(NamedTuple):
-    """A value of several ranks' state with its key in a dict, which is not a str."""
+    """Value of several ranks' state with its key in a dict, which is not a str."""
 
     key: Any
     value: Any
@@ -385,10 +374,7 @@ _INSTEAD = "save plain values, or say weights_only=False when it is saved and wh
 def check_weights_only(value: Any, at: str) -> None:  # noqa: ANN401  any value may be saved
     """Raise ``Unusable`` unless ``torch.load`` accepts a value with weights only; copies no tensor data.
 
-    Raises:
-        Unusable: torch would refuse it. The message names the innermost refused value by its path, which begins with
-            ``at``.
-
+    The message names the innermost refused value by its path, which begins with ``at``.
     """
     if why := _unsafe(value):
         _refuse_value(value, at, why, _unsafe, set())
@@ -401,7 +387,6 @@ def name_unsaved(value: Any, at: str) -> None:  # noqa: ANN401  any value may be
 
 
 def format_error(error: Exception) -> str:
-    """Return an error's type and text, shortened to 200 characters."""
     return f"{type(error).__name__}: {error}"[:200]
 
 

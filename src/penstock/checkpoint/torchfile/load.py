@@ -15,10 +15,10 @@ from contextlib import closing, contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from penstock.checkpoint.gather import Want, gather
+from penstock.checkpoint.gather import Object, Want, gather
 from penstock.checkpoint.integrity import ChecksummedReader, crc32
-from penstock.checkpoint.staging import allocate_stage, cuts
-from penstock.checkpoint.torchfile.archive import MAGIC, ArchiveRecord, Use, archive, compare
+from penstock.checkpoint.staging import allocate_stage, cuts, torch_module
+from penstock.checkpoint.torchfile.archive import MAGIC, Archive, ArchiveRecord, Use, archive, compare
 from penstock.errors import CheckpointError, ChecksumMismatch, PenstockError, Unsupported
 from penstock.values import ObjectMeta
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     import torch
 
-    from penstock.checkpoint.gather import Object
-    from penstock.checkpoint.torchfile.archive import Archive
     from penstock.source import Reader, Source
 
 # If torch reads into its own memory, longer storages are not prefetched.
@@ -46,10 +44,6 @@ def storages(
 
     ``gpu`` returns the GPU of a location. Data for a GPU passes through page-locked memory, and is there once the GPU's
     current stream has reached that point. Other data is read directly to its place in CPU memory.
-
-    Raises:
-        ChecksumMismatch: A record does not match its CRC-32.
-
     """
     import torch
 
@@ -68,13 +62,11 @@ def storages(
 def _wants(
     of: Object, record: ArchiveRecord, memory: memoryview, storage: torch.Tensor | None = None
 ) -> Iterator[Want]:
-    """Yield the wants that read a record into ``memory``."""
     for start, stop in _split_record(record):
         yield Want(of, start, stop, memory[start - record.start : stop - record.start], (record, storage, None))
 
 
 def _stage_record(of: Object, record: ArchiveRecord, storage: torch.Tensor) -> Iterator[Want]:
-    """Yield the wants that read a record into page-locked memory."""
     for start, stop in _split_record(record):
         stage = allocate_stage(stop - start, page_locked=storage.is_cuda)
         yield Want(of, start, stop, stage.numpy().data, (record, storage, stage))
@@ -101,19 +93,11 @@ def _verify_records(source: Source, of: Object, wants: Iterable[Want]) -> Genera
 
 
 class StoragePrefetch:
-    """The storages of one file, prefetched in the expected order of use. After ``close`` nothing is written.
-
-    ``uses`` is the expected order; for ``gpu`` see ``storages``.
-    """
+    """Storages of one file, prefetched in the expected order of use. After ``close`` nothing is written."""
 
     def __init__(
-        self,
-        source: Source,
-        of: Archive,
-        uses: Iterable[Use],
-        gpu: Callable[[str], torch.device | None] = nowhere,
+        self, source: Source, of: Archive, uses: Iterable[Use], gpu: Callable[[str], torch.device | None] = nowhere
     ) -> None:
-        """Start without a read; the first ``take`` begins to read."""
         self._source = source
         self._of = of
         firsts: dict[ArchiveRecord, Use] = {}
@@ -154,14 +138,10 @@ class StoragePrefetch:
         return len(piece)
 
     def settle(self) -> None:
-        """Wait until every GPU has received its data."""
-        import torch
-
         for gpu in self._gpus:
-            torch.cuda.current_stream(gpu).synchronize()
+            torch_module().cuda.current_stream(gpu).synchronize()
 
     def close(self) -> None:
-        """Cancel reads in flight."""
         self._filled.close()
 
 
@@ -178,14 +158,8 @@ def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_onl
 
     Storages are read in the order of use, up to 192 MiB ahead. A storage that stays in CPU memory is read directly to
     its place; one for a GPU passes through page-locked memory.
-
-    Raises:
-        ChecksumMismatch: A record does not match its CRC-32; the message names it.
-        CheckpointError: The file's directory is damaged, or the file was cut; or, with weights only, torch did not
-            write its pickle.
-
     """
-    torch = _torch()
+    torch = torch_module()
     opened = archive(source, of)
     if opened is None:
         with _reader(source, of) as reader:
@@ -203,7 +177,7 @@ def load_torchfile(source: Source, of: Object, *, map_location: Any, weights_onl
 
 
 def _load_archive(source: Source, opened: Archive, *, map_location: Any, weights_only: bool) -> Any:  # noqa: ANN401  as torch.load
-    torch, of = _torch(), opened.of
+    torch, of = torch_module(), opened.of
     if _no_bytes(map_location):
         with opened.file.telling():
             return torch.load(opened.file, map_location=map_location, weights_only=weights_only)
@@ -246,18 +220,16 @@ def _make_handler(
     return hand
 
 
-def _restore_storage(storage: torch.UntypedStorage, location: str, map_location: Any) -> Any:  # noqa: ANN401  see _handing
-    """Return a storage at the location where torch would restore it."""
-    torch = _torch()
+def _restore_storage(storage: torch.UntypedStorage, location: str, map_location: Any) -> Any:  # noqa: ANN401  see _make_handler
     result = map_location(storage, location) if _is_function(map_location) else None
     if result is None:
-        return torch.serialization.default_restore_location(storage, _where(map_location, location))
+        return torch_module().serialization.default_restore_location(storage, _where(map_location, location))
     return result
 
 
 def _gpus(map_location: Any) -> Callable[[str], torch.device | None]:  # noqa: ANN401  as torch.load
     """Return a function from a location to its GPU, or to None: for no GPU, or if ``map_location`` is a function."""
-    torch = _torch()
+    torch = torch_module()
 
     @cache
     def gpu(location: str) -> Any:  # noqa: ANN401  a device, or None
@@ -270,30 +242,24 @@ def _gpus(map_location: Any) -> Callable[[str], torch.device | None]:  # noqa: A
 
 
 def _where(map_location: Any, location: str) -> Any:  # noqa: ANN401  as torch.load
-    torch = _torch()
     if isinstance(map_location, dict):
         return map_location.get(location, location)
-    if isinstance(map_location, torch.device):
+    if isinstance(map_location, torch_module().device):
         return str(map_location)
     return map_location if isinstance(map_location, (str, bytes)) else location
 
 
 def _is_function(map_location: Any) -> bool:  # noqa: ANN401  as torch.load
-    torch = _torch()
-    return map_location is not None and not isinstance(map_location, (dict, str, bytes, torch.device))
+    return map_location is not None and not isinstance(map_location, (dict, str, bytes, torch_module().device))
 
 
 def _no_bytes(map_location: Any) -> bool:  # noqa: ANN401  as torch.load
     """Return whether no bytes are wanted at all; torch too checks only these two forms."""
-    torch = _torch()
-    return map_location == "meta" if isinstance(map_location, str) else map_location == torch.device("meta")
+    return bool(map_location == ("meta" if isinstance(map_location, str) else torch_module().device("meta")))
 
 
 def _verify_zip(reader: Reader | ChecksummedReader, of: Object) -> bool:
-    """Read a zip of another kind once in advance and verify its records: TorchScript or a compressed file.
-
-    Return False if the file is not a zip and so has no checksums.
-    """
+    """Read a zip of another kind (TorchScript, compressed) in advance to verify it; return False if it is not a zip."""
     magic = reader.read(len(MAGIC))
     reader.seek(0)
     if magic != MAGIC or of.checksums is not None:
@@ -348,12 +314,5 @@ def _without_sums(reader: Reader | ChecksummedReader, of: Object, *, weights_onl
 
 
 def _reader(source: Source, of: Object) -> Reader | ChecksummedReader:
-    """Open the file to be read sequentially."""
     reader = source.open_read(of.key, ObjectMeta(of.key, of.size, of.etag))
     return reader if of.checksums is None else ChecksummedReader(reader, of.checksums, of.url)
-
-
-def _torch() -> Any:  # noqa: ANN401  half of what is used of it has no types
-    import torch
-
-    return torch

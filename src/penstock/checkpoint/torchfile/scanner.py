@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,58 +20,37 @@ _MOST_STEPS = 1 << 25  # opcodes: a checkpoint of a million tensors
 
 
 class Name(NamedTuple):
-    """A class or function that a pickle names."""
+    """Class or function that a pickle names."""
 
     module: str
     name: str
 
 
 class Pairs(list[tuple[Any, Any]]):
-    """The keys and values of a dict, duplicates included; nothing is hashed, because a hash can be made expensive."""
+    """Keys and values of a dict, duplicates included; nothing is hashed, because a hash can be made expensive."""
 
     __slots__ = ()
 
 
 class Call:
-    """The description of an object that a call would make.
-
-    Attributes:
-        by: The callable: a ``Name``, in a valid pickle.
-        args: The arguments.
-        new: Whether only the class's ``__new__`` is called.
-        state: The state that is set afterwards, if any.
-        content: The items that are added afterwards, or ``Pairs``.
-
-    """
+    """Description of an object that a call would make."""
 
     __slots__ = ("args", "by", "content", "new", "state")
 
     def __init__(self, by: object, args: object, *, new: bool = False) -> None:
-        self.by = by
+        self.by = by  # a ``Name``, in a valid pickle
         self.args = args
-        self.new = new
-        self.state: Any = None
-        self.content: list[Any] | None = None
+        self.new = new  # only the class's ``__new__`` is called
+        self.state: Any = None  # set afterwards, if any
+        self.content: list[Any] | None = None  # added afterwards: items, or ``Pairs``
 
 
 class PickleScan:
-    """The contents of a pickle that torch or Python wrote, of protocols 2 to 5.
-
-    Attributes:
-        asked: Persistent ids, in order: the storages of a ``torch.save`` file.
-        names: Each class or function, as ``module name``.
-        calls: Each ``Call``, in order.
-        result: The description of the whole object.
-
-    Raises:
-        pickle.UnpicklingError: The pickle is damaged, too long, or contains opcodes that torch and Python do not write.
-
-    """
+    """Contents of a pickle of protocols 2 to 5; ``UnpicklingError`` for one that neither torch nor Python wrote."""
 
     def __init__(self, data: bytes | memoryview) -> None:
-        """Read the whole pickle."""
-        self.asked: list[Any] = []
-        self.names: set[str] = set()
+        self.asked: list[Any] = []  # persistent ids, in order: the storages of a ``torch.save`` file
+        self.names: set[str] = set()  # each class or function, as ``module name``
         self.calls: list[Call] = []
         self._data = bytes(data)
         self._at = 0
@@ -134,7 +114,6 @@ class PickleScan:
             raise TypeError("a state for an object that cannot have one")
 
     def _added(self, items: list[Any]) -> None:
-        """Add items to a list, a set, or a list-like object."""
         held = self._stack[-1]
         if isinstance(held, Call):
             held.content = [] if held.content is None else held.content
@@ -144,7 +123,6 @@ class PickleScan:
         held.extend(items)
 
     def _paired(self, items: list[Any]) -> None:
-        """Add items to a dict or a dict-like object."""
         held = self._stack[-1]
         if isinstance(held, Call):
             held.content = Pairs() if held.content is None else held.content
@@ -197,12 +175,9 @@ def _make_sized_opcode(size: int, make: Callable[[bytes], object]) -> Callable[[
     return lambda self: self._stack.append(make(self._bytes(self._natural(size))))
 
 
-def _integer(data: bytes) -> int:
-    return int.from_bytes(data, "little", signed=True)
-
-
-def _decode_utf8(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
+_integer = partial(int.from_bytes, byteorder="little", signed=True)
+_decode_utf8 = partial(str, encoding="utf-8", errors="surrogatepass")
+_latin = partial(str, encoding="latin-1")
 
 
 def _pairs(items: list[Any]) -> Pairs:
@@ -211,10 +186,6 @@ def _pairs(items: list[Any]) -> Pairs:
 
 def _make_frozenset(items: list[Any]) -> Call:
     return Call(Name("builtins", "frozenset"), (items,))
-
-
-def _latin(data: bytes) -> str:
-    return data.decode("latin-1")
 
 
 _OPCODES: dict[bytes, Callable[[PickleScan], object]] = {

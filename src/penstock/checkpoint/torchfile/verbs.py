@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 from penstock.checkpoint.gather import Object
 from penstock.checkpoint.integrity import crc32, fast
 from penstock.checkpoint.staging import torch_module
-from penstock.checkpoint.torchfile.archive import Checkpoint, Use, archive
+from penstock.checkpoint.torchfile.archive import ArchiveRecord, Checkpoint, Use, archive
 from penstock.checkpoint.torchfile.encoding import name_unsaved
 from penstock.checkpoint.torchfile.load import load_torchfile, storages
 from penstock.errors import Bug, PenstockError, Unusable
 from penstock.events import operation
 from penstock.progress import bar
-from penstock.source import object_at
+from penstock.source import Source, Writer, object_at
 from penstock.tree import tree_map
 from penstock.values import switch
 
@@ -33,17 +33,11 @@ if TYPE_CHECKING:
 
     import torch
 
-    from penstock.checkpoint.torchfile.archive import ArchiveRecord
     from penstock.options import StoreOptions
-    from penstock.source import Source, Writer
 
 
 def save(
-    obj: object,
-    url: str | os.PathLike[str],
-    *,
-    progress: bool | None = None,
-    store: StoreOptions | str | None = None,
+    obj: object, url: str | os.PathLike[str], *, progress: bool | None = None, store: StoreOptions | str | None = None
 ) -> None:
     """Save with ``torch.save``; the write is atomic and replaces the previous object.
 
@@ -70,12 +64,7 @@ def save(
 
 
 def dump(obj: object, file: BinaryIO | io.BufferedIOBase) -> None:
-    """Write with ``torch.save``; if a write fails, raise the file's error instead of the one torch makes of it.
-
-    Raises:
-        Unusable: A value cannot be saved; the message names its path.
-
-    """
+    """Write with ``torch.save``; if a write fails, raise the file's error instead of the one torch makes of it."""
     handled = sys.exception()
     try:
         save_torchfile(torch_module(), obj, file)
@@ -144,7 +133,7 @@ def load(
 
 
 class _CountedFile:
-    """A file object that counts the bytes written to it."""
+    """File object that counts the bytes written to it."""
 
     def __init__(self, file: Writer, count: Callable[[int, int], None]) -> None:
         self._file, self._count = file, count
@@ -212,11 +201,9 @@ class LazyTensor:
         return torch.nn.Parameter(tensor, self.requires_grad) if self.parameter else self._graded(tensor)
 
     def __copy__(self) -> Self:
-        """Return this object, which is immutable."""
         return self
 
     def __deepcopy__(self, _memo: object) -> Self:
-        """Return this object."""
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -236,7 +223,7 @@ ForkingPickler.register(LazyTensor, _for_worker)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lies:
-    """The position of a tensor's elements: its record, and the layout in it."""
+    """Position of a tensor's elements: its record, and the layout in it."""
 
     source: Source
     of: Object
@@ -247,7 +234,6 @@ class _Lies:
     negative: bool
 
     def read(self, device: torch.device) -> torch.Tensor:
-        """Return the record's bytes on ``device``."""
         gpu = device if device.type == "cuda" else None
         with closing(storages(self.source, self.of, [Use(self.record, "")], lambda _: gpu)) as filled:
             whole = next(filled)
@@ -260,13 +246,9 @@ class _Lies:
 
 
 def load_lazily(source: Source, of: Object, *, weights_only: bool) -> Any:  # noqa: ANN401  any saved value
-    """Return the result of ``torch.load`` with each tensor as a ``LazyTensor``; reads the file's ends and no storage.
+    """Return the result of ``torch.load`` with each tensor as a ``LazyTensor``.
 
-    Raises:
-        Unusable: The file can only be loaded whole: another format, sparse or quantized tensors, or objects that hold
-            tensors in their attributes.
-        CheckpointError: The file's directory is damaged, or the file was cut.
-
+    Reads the file's ends and no storage; raises ``Unusable`` if the file can only be loaded whole.
     """
     import torch
 
@@ -371,7 +353,7 @@ def _save(torch: Any, obj: object, file: _CrcWriter) -> None:  # noqa: ANN401  t
 
 
 class _Pickling:
-    """The module ``pickle``, with a callback when torch has opened its file and starts to pickle."""
+    """Module ``pickle``, with a callback when torch has opened its file and starts to pickle."""
 
     __name__ = "pickle"
 
@@ -385,7 +367,7 @@ class _Pickling:
 
 
 class _CrcWriter:
-    """A file that ``torch.save`` writes an archive without checksums to; passes it on with checksums."""
+    """File that ``torch.save`` writes an archive without checksums to; passes it on with checksums."""
 
     def __init__(self, file: Any) -> None:  # noqa: ANN401  any binary file
         self._file = file
@@ -407,7 +389,6 @@ class _CrcWriter:
         return len(data)
 
     def _with_sum(self, data: memoryview) -> int:
-        """Write a record's data and return its checksum."""
         crc = 0
         for at in range(0, len(data), _PIECE_BYTES):
             piece = data[at : at + _PIECE_BYTES]

@@ -35,7 +35,9 @@ def ls(
 
     Steps with a damaged manifest are named at the end, and the exit code is 5.
     """
-    found = dict(ps.CheckpointManager(url, store=store).described())
+    from penstock.checkpoint.run.steps import describe_steps
+
+    found = dict(describe_steps(ps.CheckpointManager(url, store=store)))
     if not found:
         raise NotFound("no checkpoint is committed there", url=url)
     for each in filter(None, found.values()):
