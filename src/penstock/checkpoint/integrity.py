@@ -46,10 +46,7 @@ class Manifest:
     content: dict[str, Any] = field(default_factory=dict)  # JSON specific to ``kind``
 
     def encode(self) -> bytes:
-        """Return the manifest as JSON with sorted keys and no spaces.
-
-        The last key is a digest of all bytes before it, followed by ``}``.
-        """
+        """Return the manifest as sorted JSON without spaces; the last key is a digest of all bytes before it."""
         body = json.dumps(
             {
                 "penstock_checkpoint": _VERSION,
@@ -138,10 +135,7 @@ def elements(shape: Sequence[int]) -> int | None:
 
 
 def fits(name: str) -> bool:
-    """Say whether a data object may have this name.
-
-    A valid one is a relative path in UTF-8 without NUL, ``.``, ``..`` or empty parts.
-    """
+    """Say whether a name is a relative path in UTF-8 without NUL, ``.``, ``..`` or empty parts."""
     try:
         name.encode()
     except UnicodeEncodeError:

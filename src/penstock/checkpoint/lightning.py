@@ -320,10 +320,7 @@ def save_shards(
 
 
 class Loading:
-    """Loading of a checkpoint into a sharded model and its optimizers, which may be new, on all ranks together.
-
-    Unless ``strict``, the model may have more or fewer tensors than the checkpoint.
-    """
+    """Loading into a sharded model and its optimizers; unless ``strict``, tensors may be missing or new."""
 
     def __init__(self, model: Any, optimizers: Sequence[Any], *, strict: bool) -> None:  # noqa: ANN401  a trainer may yet have none
         self._model = model

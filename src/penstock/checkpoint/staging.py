@@ -37,10 +37,7 @@ def cuts(start: int, stop: int, origin: int = 0) -> Iterator[tuple[int, int]]:
 
 
 class Stage:
-    """Reusable CPU memory for copies of successive states; page-locked for tensors from a GPU.
-
-    A copy reuses the memory of the previous one for tensors of the same shape: new memory costs more than the copy.
-    """
+    """Reusable CPU memory (page-locked for a GPU) for copies of states: new memory costs more than a copy."""
 
     def __init__(self) -> None:
         self._held: list[Any] = []
@@ -92,10 +89,7 @@ def _is_odd(tensor: Any) -> bool:  # noqa: ANN401  see Stage
 
 
 def _place(tensor: Any) -> object:  # noqa: ANN401  see Stage
-    """Return a key that is equal for tensors with the same elements in the same memory.
-
-    A module's ``state_dict`` makes another tensor object for each name of a tied weight.
-    """
+    """Return a key for a tensor's place in memory; a ``state_dict`` makes an object for each name of a tied weight."""
     if not _is_plain(tensor) or tensor.layout is not torch_module().strided or not tensor.numel():
         return id(tensor)
     lazy = tensor.is_conj(), tensor.is_neg()

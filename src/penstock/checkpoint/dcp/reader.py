@@ -428,10 +428,7 @@ _HOLE_BYTES = 256 << 10
 
 
 class Box(NamedTuple):
-    """Box of a tensor's elements: its first index and lengths by dimension, and the byte range that contains it.
-
-    The range is relative to the tensor's first byte, and empty for an empty box.
-    """
+    """Box of a tensor's elements by dimension, and the byte range, relative to the tensor's first, that contains it."""
 
     offsets: tuple[int, ...]
     lengths: tuple[int, ...]

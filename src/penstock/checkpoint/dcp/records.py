@@ -79,10 +79,7 @@ def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) 
 
 
 def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], url: str) -> Metadata:
-    """Return the metadata in the ``content`` of an untrusted manifest; ``objects`` are its data objects.
-
-    ``storage_data`` of the result maps to ``ItemLocation``.
-    """
+    """Return the metadata in the ``content`` of an untrusted manifest; ``storage_data`` maps to ``ItemLocation``."""
     try:
         locations: dict[MetadataIndex, ItemLocation] = {}
         listed, described = [(name, objects[name]) for name in content["objects"]], content["state"]
@@ -99,10 +96,7 @@ def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], ur
 
 
 def check_chunks(metadata: Metadata, url: str) -> None:
-    """Raise ``CheckpointError`` unless the chunks of each tensor contain each of its elements once.
-
-    torch plans reads from the chunks, so elements without a chunk would keep their old values in silence.
-    """
+    """Refuse chunks that lack or repeat elements of a tensor: torch would keep old values there in silence."""
     for name, stored in metadata.state_dict_metadata.items():
         if not isinstance(stored, TensorStorageMetadata):
             continue
@@ -162,10 +156,7 @@ def _apart(boxes: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
 
 
 def check_size(plans: Sequence[SavePlan]) -> None:
-    """Raise ``Unusable`` if the manifest of the ranks' plans could be larger than a reader accepts.
-
-    Called before anything is written: after that, hours of the ranks' work would be lost.
-    """
+    """Raise ``Unusable``, before hours of the ranks' work, if their manifest could be larger than a reader accepts."""
     values = text_bytes = data_bytes = count = 0
     names: dict[str, int] = {}
     for plan in plans:

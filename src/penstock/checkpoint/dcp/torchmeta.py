@@ -90,10 +90,7 @@ def verify_item(file: io.BytesIO, url: str) -> bool:
 
 
 def load_item(file: io.BytesIO, url: str) -> torch.Tensor:
-    """Return the tensor in a ``torch.save`` file, after its records were verified by their CRC-32s.
-
-    The tensor shares the file's memory if the file stores its bytes unchanged.
-    """
+    """Return the tensor in a ``torch.save`` file, verified by its CRC-32s; it may share the file's memory."""
     held = _find_stored_bytes(file) if verify_item(file, url) else None
     try:
         file.seek(0)
@@ -196,10 +193,7 @@ _COPIES = 4
 
 
 def build(data: bytes) -> Any:  # noqa: ANN401  any unpickled value
-    """Return the object that a pickle makes.
-
-    Only classes that torch writes there are called, with any of their errors.
-    """
+    """Return the object that a pickle makes; only classes that torch writes there are called, with any error."""
     return _Builder(len(data)).built(PickleScan(data).result, 0)
 
 

@@ -358,10 +358,7 @@ class LoadPlanner(DefaultLoadPlanner):
         self.state_dict = {**self._tensors, **_flatten_sharded(self._tensors), **plain}
 
     def _plain(self, stored: set[str]) -> list[str]:
-        """Return the items to read that are not tensors.
-
-        A value that a rank saved where another rank has a container is left out, unless this state has no container.
-        """
+        """Return the items that are not tensors, except for values where this state has a container."""
         filled = [path for name, path in self._paths.items() if self._has(name)]
         above = {_name(path[:end]) for path in filled for end in range(1, len(path))}
         return [

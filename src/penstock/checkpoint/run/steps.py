@@ -382,10 +382,7 @@ class CheckpointManager:
 
 
 def describe_steps(run: CheckpointManager) -> Iterator[tuple[int, StepDescription | None]]:
-    """Yield each committed step and its description, oldest first; the description is None for a damaged manifest.
-
-    Costs a listing of folders, and two requests per step, in parallel.
-    """
+    """Yield each committed step, oldest first, and its description (None if damaged): two requests per step."""
     return run._steps.described()  # noqa: SLF001  its own module
 
 
@@ -410,10 +407,7 @@ class Retention:
         check_choice(self.mode, ("min", "max"), "mode")
 
     def superseded(self, steps: Mapping[int, float | None], saved: int | None = None) -> list[int]:
-        """Return the committed ``steps`` (with their metrics) that may be deleted, oldest first; never ``saved``.
-
-        ``saved`` is the step of the current save: a save never deletes its own step, even if newer steps exist.
-        """
+        """Return the ``steps`` (with metrics) that may be deleted, oldest first; never the step ``saved`` now."""
         if (self.last, self.every, self.best) == (None, None, None):
             return []
         newest_first = sorted(steps, reverse=True)
@@ -429,10 +423,7 @@ class Retention:
 
 
 def generator_states() -> dict[str, Any]:
-    """Return the states of this process's random generators: Python's, NumPy's, torch's and each CUDA device's.
-
-    They hold bytes and no tensors, which a restore with ``map_location`` would put on another device.
-    """
+    """Return the states of all random generators, as bytes: ``map_location`` would move tensors."""
     torch = torch_module()
 
     name, keys, *rest = np.random.get_state()  # noqa: NPY002  the generator that libraries share

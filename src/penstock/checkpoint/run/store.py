@@ -56,10 +56,7 @@ _ASIDE = ".penstock-"
 
 
 def upload_folder(folder: str | os.PathLike[str], saving: Saving) -> None:
-    """Write each file below ``folder`` as a data object of ``saving``: one after another, each in parallel parts.
-
-    Hidden files are included, links to files followed. Nothing is sent if an entry cannot be kept.
-    """
+    """Write each file below ``folder``, hidden or linked, as a data object; refuse all if one cannot be kept."""
     files = list(_files(Path(folder)))
     for name, _ in files:
         saving.check(name)
@@ -71,10 +68,7 @@ def upload_folder(folder: str | os.PathLike[str], saving: Saving) -> None:
 
 
 def download_folder(committed: CommittedCheckpoint, folder: str | os.PathLike[str]) -> None:
-    """Write every data object as a file below ``folder``, verified; the folder appears after all files are written.
-
-    Until then the files are in a hidden folder beside it; only a killed process leaves that behind.
-    """
+    """Write every data object below ``folder``, which appears (from a hidden one) once all are verified."""
     target = Path(folder).absolute()
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         message = "cannot restore: the folder has contents; name an empty folder, or one that does not exist"

@@ -242,10 +242,7 @@ def stop_of(raw: bytes, size: int, url: str) -> int:
 
 
 def parse(raw: bytes, size: int, url: str) -> Header:
-    """Return the checked header of a file of ``size`` bytes; ``raw`` holds its bytes up to ``stop_of``.
-
-    Raises ``CheckpointError`` also if Penstock wrote the header and it was changed since.
-    """
+    """Return the checked header of a file of ``size`` bytes; ``raw`` holds its bytes up to ``stop_of``."""
     try:
         digest = stored_digest(raw, _HEADER, b'"penstock.blocks":"')
         if not raw.startswith(b"{", _LENGTH_BYTES):
@@ -331,10 +328,7 @@ _TWO_IN_ONE = "F4"
 
 
 def described(tensors: Mapping[str, Tensor]) -> list[tuple[str, str, tuple[int, ...]]]:
-    """Return the name, file dtype and file shape of each tensor.
-
-    Tensors that a file cannot hold, or that share memory, are refused.
-    """
+    """Return name, file dtype and file shape of each tensor; refuse those that cannot be held, or share memory."""
     torch = torch_module()
     dtypes = {getattr(torch, name, None): dtype for dtype, name in _NAMES.items()}
     found = []

@@ -28,10 +28,7 @@ _SHARDS = "penstock.shards"
 
 
 def split_names(sizes: Mapping[str, int], most_bytes: int) -> list[list[str]]:
-    """Split names into files of at most ``most_bytes``, in order; a larger tensor gets its own file.
-
-    There is always at least one file, even without names.
-    """
+    """Split names into at least one file, of at most ``most_bytes`` unless a single tensor is larger, in order."""
     files: list[list[str]] = [[]]
     filled = 0
     for name, size in sizes.items():

@@ -345,10 +345,7 @@ class _Save:
         self._write(key, self.tensors, create_only=not self.overwrite)
 
     def folder(self, folder: str, most_bytes: int) -> None:
-        """Write all tensors below ``folder``: as one file if they fit, else as several files, then the index.
-
-        Files of a replaced save stay until the new save is complete, and are then deleted.
-        """
+        """Write all tensors as one file, or several and then the index; files of a replaced save go at the end."""
         index, whole = self._vacant([folder + INDEX, folder + WHOLE])
         old = [] if index is None else _files(self.source, index)
         sizes = {name: tensor.nbytes for name, tensor in self.tensors.items()}

@@ -219,10 +219,7 @@ def _records(of: Object, file: Fragments) -> list[ArchiveRecord]:
 
 
 def _record(info: zipfile.ZipInfo, until: int, file: Fragments, root: str) -> ArchiveRecord:
-    """Return a record with its position.
-
-    Its data end where the next record begins, except for a descriptor. That saves reading the record's own header.
-    """
+    """Return a record with its position, found without a look at its own header where that is possible."""
     name_ends = info.header_offset + _LOCAL.size + len(info.orig_filename.encode())
     described = info.flag_bits & _DESCRIBED
     starts = [until - info.file_size - after for after in ((16, 24) if described else (0,))]
@@ -306,10 +303,7 @@ class Fragments(io.RawIOBase):
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Raise the error of a failed read, and ``CheckpointError`` if torch reports a damaged file.
-
-        torch discards the error of a read, Ctrl-C too, and fails with a different one.
-        """
+        """Raise the error of a failed read, Ctrl-C too, which torch discards; translate damage that torch finds."""
         try:
             yield
         except BaseException as error:

@@ -34,10 +34,7 @@ _PICKLED_BYTES = 4096
 
 
 def encode_value(value: Any, at: str) -> Any:  # noqa: ANN401  any value may be saved
-    """Return a value in a form that ``torch.load`` accepts with weights only; unchanged if it needs no encoding.
-
-    ``at`` begins the path of a refused value in messages.
-    """
+    """Return a value as ``torch.load`` accepts it with weights only; paths in messages begin with ``at``."""
     try:
         result = _Encoder().encode(value)
         if type(result) not in ATOMS:
@@ -192,10 +189,7 @@ def readable(part: Any, what: str, url: str) -> Any:  # noqa: ANN401  any saved 
 
 
 def is_encoded(value: tuple[Any, ...]) -> bool:
-    """Say whether a tuple is an encoded value.
-
-    The type is checked first: an element may be an array, which cannot be compared with text.
-    """
+    """Say whether a tuple is an encoded value; its type comes first, as an array cannot be compared with text."""
     return bool(value) and type(value[0]) is str and value[0] == MARK
 
 
@@ -372,10 +366,7 @@ _INSTEAD = "save plain values, or say weights_only=False when it is saved and wh
 
 
 def check_weights_only(value: Any, at: str) -> None:  # noqa: ANN401  any value may be saved
-    """Raise ``Unusable`` unless ``torch.load`` accepts a value with weights only; copies no tensor data.
-
-    The message names the innermost refused value by its path, which begins with ``at``.
-    """
+    """Raise ``Unusable`` with the path of a value that weights only would refuse; copies no tensor data."""
     if why := _unsafe(value):
         _refuse_value(value, at, why, _unsafe, set())
 

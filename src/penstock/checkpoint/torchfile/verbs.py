@@ -246,10 +246,7 @@ class _Lies:
 
 
 def load_lazily(source: Source, of: Object, *, weights_only: bool) -> Any:  # noqa: ANN401  any saved value
-    """Return the result of ``torch.load`` with each tensor as a ``LazyTensor``.
-
-    Reads the file's ends and no storage; raises ``Unusable`` if the file can only be loaded whole.
-    """
+    """Return the result of ``torch.load`` with each tensor as a ``LazyTensor``: reads the ends of the file."""
     import torch
 
     opened = archive(source, of)
@@ -316,10 +313,7 @@ _PIECE_BYTES = 256 << 10
 
 
 def save_torchfile(torch: Any, obj: object, file: Any) -> None:  # noqa: ANN401  the module; any binary file
-    """Write the same bytes as ``torch.save``; each storage is one ``write`` of the storage's memory.
-
-    torch computes the checksums if isal is not installed, or if this version of torch writes files differently.
-    """
+    """Write the bytes of ``torch.save``; torch computes the checksums if isal is missing, or its files differ."""
     if fast() is None or not torch.serialization.get_crc32_options() or not _as_tried(torch):
         torch.save(obj, file)
     else:
@@ -401,10 +395,7 @@ class _CrcWriter:
 
 
 def _rewrite_archive() -> Generator[memoryview | None, Any, None]:
-    """Receive an archive, one write of torch at a time, and yield the bytes to write instead.
-
-    A yielded None means: write the data unchanged, then send its checksum before the next write.
-    """
+    """Receive each write of torch, and yield the bytes to write; None: write it unchanged, and send its CRC."""
     sums: list[int] = []
     combined = 0
     data = yield memoryview(b"")

@@ -104,16 +104,7 @@ class Members(ABC):
 def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: tuple[bool | None, Any]) -> Members:
     """Return the samples of a URL, a catalog or a dataset.
 
-    Args:
-        given: The source of ``ps.pack``.
-        form: Format of the shards, whose rule of keys forms samples.
-        globs: ``include`` and ``exclude``, for a URL.
-        how: ``progress`` and ``store``.
-
-    Raises:
-        Unusable: It is none of these, a name cannot be that of a member, or two members would have the same place.
-        NotFound: There is no object.
-
+    ``globs`` are ``include`` and ``exclude``, ``how`` is ``progress`` and ``store``.
     """
     progress, store = how
     if isinstance(given, (str, os.PathLike)):
@@ -159,10 +150,7 @@ def _refuse_shards(catalog: Catalog) -> None:
 
 
 class ObjectMembers(Members):
-    """Objects of a catalog; those with one key form one sample, in the order of each sample's first object.
-
-    Sums of names find objects of one sample, so that memory is 40 bytes per object.
-    """
+    """Objects of a catalog, in samples by key, in the order of their first objects; 40 bytes of memory each."""
 
     def __init__(
         self, catalog: Catalog, form: ArchiveFormat, store: StoreOptions | str | None, source: Source | None = None

@@ -378,10 +378,7 @@ class Packing:
         return None
 
     def stream(self, named: Callable[[int], str]) -> Generator[tuple[str, ShardRecord]]:
-        """Write all samples over whatever is there, and yield the name and record of each shard, which is compared.
-
-        ``named`` has the name of each shard by its number. No records are kept beside the shards.
-        """
+        """Write all samples over what is there; yield each compared shard's name and record, which is not kept."""
         there, kind, at = self._there, _CONTENT[self._form.name], 0
         number = 0
         with closing(self._coming):

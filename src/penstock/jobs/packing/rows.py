@@ -161,10 +161,7 @@ class _WaitingRows:
 
 
 class RowWriting:
-    """Parquet file that is written row group by row group: how ``_ShardWriting`` writes an archive.
-
-    ``offsets`` has the number of each row, ``sizes`` the bytes of its values.
-    """
+    """Parquet file that is written by row groups; ``offsets`` has row numbers, ``sizes`` the bytes of values."""
 
     def __init__(
         self, members: Members, most: tuple[int | None, int | None], count: Callable[[int, int], None]

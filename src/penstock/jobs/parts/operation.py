@@ -99,10 +99,7 @@ class Operation(ABC):
 
     @abstractmethod
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
-        """Do a part, count in ``record``, and return the worst failure; a second run of a part finds the same.
-
-        Raises an error if the part as a whole cannot be done.
-        """
+        """Do a part, count in ``record``, and return the worst failure; repeated, it finds the same."""
 
     def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: B027  most operations end with their parts
         """Do what comes after all parts. Several processes may do it at once, with equal results."""

@@ -178,10 +178,7 @@ class Records:
         return found
 
     def planned(self, made: Callable[[], JobPlan], like: JobPlan, part: object = list) -> JobPlan:
-        """Return the plan, whose parts match the schema ``part``; make and publish it first if there is none.
-
-        Refuses the plan of another operation, or of other arguments than those of ``like``.
-        """
+        """Return the plan, made and published first if there is none; refuse that of another job than ``like``."""
         found, made_here = self.plan(), ""
         if found is None:
             try:

@@ -95,10 +95,7 @@ class Job:
         return replace(like, parts=tuple(parts), objects=objects, size_bytes=size_bytes)
 
     def work(self) -> Sums:
-        """Do the parts of the share that have no record, and finish once all parts are done; return their sums.
-
-        Raises the worst failure, after all other parts.
-        """
+        """Do the parts of the share without a record; finish once all are done; raise the worst failure."""
         with traced("job", str, self.records.url):
             return self._work()
 
@@ -184,10 +181,7 @@ def require_job(part: str | None, on: Ray | None) -> None:
 
 
 def complete_job(operation: Operation, job: str | os.PathLike[str], how: JobOptions, read: Callable[[], T]) -> T | None:
-    """Do a job, and read what its last step has written; None if other processes have parts left.
-
-    Another process may write the result at the same time, with the same bytes.
-    """
+    """Do a job, and read what its last step (of any process) has written; None if others have parts left."""
     work = Job(operation, job, how)
     work.work()
     if not work.records.finished():
@@ -238,10 +232,7 @@ def _terminable() -> Iterator[None]:
 
 
 def check_apart(records: Records, store: StoreOptions | str, *trees: str) -> None:
-    """Refuse a folder of records that lies in one of the trees, or the other way around. Raises ``Unusable``.
-
-    Links of this machine and profiles are resolved: a sync that deletes would take the records for surplus objects.
-    """
+    """Refuse records in one of the trees, or around it, links and profiles resolved: a sync could delete them."""
     *where, mine = _address(records.url, store)
     for each in trees:
         *place, its = _address(each, store)

@@ -89,10 +89,7 @@ class Mirror:
         return one_bucket(self.source, self.target) or (local(self.source) and local(self.target))
 
     def identity(self) -> tuple[int, int] | None:
-        """Return device and inode of a local source directory; None for a store or a missing directory.
-
-        They distinguish the directory from a different one with the same name.
-        """
+        """Return device and inode of a local source directory, which another one of its name does not have."""
         if local(self.source):
             with suppress(OSError):
                 found = os.stat(f"/{self.prefix}")
@@ -127,10 +124,7 @@ class Mirror:
             raise NotFound(f"{message}: {remedy}", url=self.source.url(self.prefix))
 
     def deletable(self, meta: ObjectMeta) -> bool:
-        """Say whether an object that the source lacks may be deleted.
-
-        A directory marker stays if the source is a file system, which cannot name it, or if its key is ``base``.
-        """
+        """Say whether to delete an object; markers stay if the source cannot name them, or at ``base`` itself."""
         marker = not meta.size and meta.key.endswith("/")
         return not marker or not (local(self.source) or meta.key == self.base)
 

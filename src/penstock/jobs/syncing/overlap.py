@@ -65,10 +65,7 @@ def _bits(key: str, size: int) -> Iterator[int]:
 
 
 def overlap(mirror: Mirror, suspects: Iterable[ObjectMeta]) -> tuple[ObjectMeta, ObjectMeta] | None:
-    """Return an object to be deleted and the source object that may be the same; None without such a pair.
-
-    One request for each 1,000 objects of the source, and a few for each pair of twins.
-    """
+    """Return an object to be deleted and the source object that may be the same: a listing, a few requests per twin."""
     named: dict[str, list[ObjectMeta]] = {}
     for each in suspects:
         named.setdefault(_name(each.key), []).append(each)

@@ -54,10 +54,7 @@ class SyncRun:
         store: StoreOptions | str,
         piece: tuple[str, str | None] = ("", None),
     ) -> None:
-        """Open the two trees; nothing is changed.
-
-        ``piece``: the name before the first one that takes part, and the last one; default: all.
-        """
+        """Open the two trees; ``piece`` is the name before the first that takes part, and the last one."""
         self.options = options
         after, until = piece
         self.mirror = replace(open_mirror(source, dest, options, store), after=after, until=until)

@@ -59,10 +59,7 @@ def check_names(origins: Iterable[tuple[Source, str]], target: Source, key: str)
 
 
 def link(url: str, store: StoreOptions | str) -> Selection | None:
-    """Return the local symbolic link that ``url`` names, not its target; None if ``url`` does not name a link.
-
-    Refuses a URL that could mean the link or its target, as ``link/`` and ``link/.``, or ends in ``.`` or ``..``.
-    """
+    """Return the local symbolic link that ``url`` names; refuse a URL that could mean the link or its target."""
     source, key = open_source(url, store)
     if not local(source):
         return None
@@ -133,10 +130,7 @@ def clear(path: str) -> None:
 
 
 def find_folding(base: str) -> Callable[[str], str] | None:
-    """Return a function that maps all spellings of a name that the disk treats as equal to one; None if it has none.
-
-    Tests the nearest existing directory at or above ``base`` with a temporary file.
-    """
+    """Return a function that maps spellings that a disk, tried with a temporary file, takes for one; or None."""
     folder = f"/{base}"
     while not os.path.isdir(folder):
         folder = os.path.dirname(folder.rstrip("/"))
@@ -149,11 +143,7 @@ def find_folding(base: str) -> Callable[[str], str] | None:
 
 
 def clear_unfinished(source: Source, prefix: str) -> None:
-    """Remove unfinished files of killed writers below a local directory.
-
-    Only files that are a day old by the clock of their file system, and that no writer holds. Files that cannot be
-    removed stay.
-    """
+    """Remove files of killed writers below a directory: a day old by their own clock, held by no writer."""
     for upload in source.unfinished(prefix):
         with suppress(OSError, PenstockError):
             if upload.begun is not None and clock_beside(upload.id) - upload.begun >= _UNFINISHED_S:

@@ -99,10 +99,7 @@ class Synced:
 def ledger(
     path: str | os.PathLike[str] | None, trees: Iterable[tuple[Source, str]]
 ) -> Iterator[Callable[[Outcome], None]]:
-    """Create or overwrite the report file; yield a function that appends an outcome to it, unbuffered.
-
-    Without a ``path`` outcomes are discarded. The file may not lie in one of ``trees`` (source and prefix of each).
-    """
+    """Create the report file, outside of ``trees``, unless ``path`` is None; yield a function that appends to it."""
     if path is None:
         yield lambda _outcome: None
         return

@@ -58,10 +58,7 @@ def require(url: str, store: StoreOptions | str, verb: Callable[..., object]) ->
 
 
 def stat_unsized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[ObjectMeta]:
-    """Return the listed objects, with the metadata of the object itself if the listing does not report its size.
-
-    One request for each object of unknown size. An object that no longer exists is left out.
-    """
+    """Return listed objects, with a HEAD for each of unknown size; objects that no longer exist are left out."""
     missing = [each.key for each in entries if each.size == UNKNOWN_SIZE]
     if not missing:
         return entries
@@ -70,10 +67,7 @@ def stat_unsized(source: Source, entries: Sequence[ObjectMeta]) -> Sequence[Obje
 
 
 def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection:
-    """Resolve ``url``: an object of exactly this name; else a glob, if it has wildcards; else a tree.
-
-    One or two requests. Refuses a tree without ``recursive``; an object that is also a tree, with it.
-    """
+    """Resolve ``url``: an object of just this name, else a glob, else (``recursive``) a tree; two requests at most."""
     source, key = open_source(url, store)
     key = resolve_local_key(key) if local(source) else key
     tree = Selection(source, _tree(source, key))
@@ -90,10 +84,7 @@ def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection
 
 
 def check_recursive(selected: Selection) -> None:
-    """Refuse a glob without ``**`` for a command with ``-r``: it would leave out trees.
-
-    A shell would match directories, too, and ``-r`` take what lies below them.
-    """
+    """Refuse a glob without ``**`` for ``-r``: a shell would match directories, too, and this leaves them out."""
     origin = selected.origin
     if origin.kind == "glob" and "**" not in origin.glob:
         advice = "leave out -r, write ** where it has to cross a /, or end a tree's own name with /"
@@ -135,10 +126,7 @@ def local(source: Source) -> bool:
 
 
 def left_out(selected: Selection, holds: Callable[[str], bool] = lambda _name: True) -> Iterator[tuple[str, str]]:
-    """Yield path and kind of each entry of a local tree that is not an object; ``entries`` omits these.
-
-    ``holds`` chooses among names in the tree; that of a directory ends in ``/``.
-    """
+    """Yield path and kind of entries of a local tree that are no objects; ``holds`` chooses names, ``dir/`` or file."""
     if selected.origin.kind == "tree" and local(selected.source):
         yield from below(f"/{selected.origin.prefix}", holds)
 
