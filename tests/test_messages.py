@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.public_api import RECORD
+from tests.public_api import members, public
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ def arguments() -> dict[str, set[str]]:
         )
     }
     own: set[str] = set()
-    for line in RECORD.read_text("utf-8").splitlines():
+    for line in "\n".join(each for name, value in public() for each in members(name, value)).splitlines():
         head, _, rest = line.partition("(")
         if not line.startswith((" ", ")", "class ")):
             own = found.setdefault(head.rpartition(".")[2], set())

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html.parser import HTMLParser
 
-from tests.public_api import RECORD, changes, members, record
+from tests import public_api
+from tests.public_api import RECORD, changes, members, record, shared_arguments
 
 
 def test_public_names_and_signatures_are_those_on_record():
@@ -55,6 +57,57 @@ def test_a_default_is_recorded_as_the_same_text_in_every_process():
         return unset, words
 
     assert members("m.made", made) == ["m.made(unset=<object>, words=frozenset({'a', 'b', 'c'}))"]
+
+
+class Table(HTMLParser):
+    def __init__(self, text: str, *, depth: int = 1) -> None: ...
+
+    def feed(self, data: str, limit: int = 0) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def read(text: str, *, depth: int = 1) -> str: ...
+
+
+def write(text: str, *, depth: int = 1, end: str = "") -> None: ...
+
+
+def trim(text: str, *, depth: int = 2) -> str: ...
+
+
+def test_an_argument_that_signatures_share_is_written_out_once():
+    shared = shared_arguments([Table, read, write, trim])
+    assert shared == {"text: str", "depth: int = 1"}
+    assert members("m.write", write, shared) == ["m.write(text, *, depth, end: str = '') -> None"]
+
+
+def test_an_argument_with_a_default_that_differs_is_written_out():
+    shared = shared_arguments([Table, read, write, trim])
+    assert members("m.trim", trim, shared) == ["m.trim(text, *, depth: int = 2) -> str"]
+
+
+def test_shared_arguments_stand_together_in_a_long_signature():
+    text = members("m." + "long" * 30, write, {"text: str", "depth: int = 1"})[0]
+    assert text.splitlines()[1:] == ["    text, *, depth,", "    end: str = '',", ") -> None"]
+
+
+def test_a_member_of_another_librarys_interface_is_recorded_by_its_name_and_added_arguments():
+    assert members("m.Table", Table, {*()})[2:] == ["m.Table.feed(..., limit: int = 0)", "m.Table.close(...)"]
+    assert members("m.Table", Table)[3] == "m.Table.close(self) -> None"
+
+
+def test_another_librarys_constructor_is_recorded_by_its_name():
+    class Inherits(HTMLParser):
+        """A parser with the standard library's arguments."""
+
+    assert members("m.Inherits", Inherits, {*()})[1] == "m.Inherits(...)"
+
+
+def test_a_class_under_a_second_name_is_recorded_once(monkeypatch):
+    monkeypatch.setattr(public_api, "public", lambda: iter([("m.Sample", Sample), ("m.deep.Sample", Sample)]))
+    assert record().splitlines()[:2] == ["class m.Sample", "m.Sample(size: int, unit: str = 'bytes')"]
+    assert record().splitlines()[-1] == "m.deep.Sample is m.Sample"
 
 
 def test_changes_name_the_function_and_the_argument_that_differ():

@@ -71,6 +71,11 @@ def absent(html: Path, record: str, aliases: dict[str, str]) -> list[str]:
     there = set(re.findall(r"(?m)^(\S+) py:", zlib.decompress(inventory).decode()))
     for name, home in aliases.items():
         there |= {f"{name}{each.removeprefix(home)}" for each in there if each.startswith(f"{home}.")}
-    called = (name for name, lines in entries(record).items() if name.startswith("class ") or "(" in lines[0])
-    names = {each.removeprefix("class ").partition("(")[0] for each in called}
+    # A class under a second name is "name is name"; "any …" are arguments that signatures share.
+    called = (
+        name
+        for name, lines in entries(record).items()
+        if name.startswith("class ") or "(" in lines[0] or " is " in name
+    )
+    names = {re.split(r"\(| is ", each.removeprefix("class "))[0] for each in called if not each.startswith("any ")}
     return [f"{name} has no entry in the reference" for name in sorted(names - there)]
