@@ -238,11 +238,57 @@ def bucket(s3_server: Server) -> Bucket:
     return Bucket(s3_server, name, client)
 
 
+@pytest.fixture
+def opened(bucket: Bucket) -> Iterator[Bucket]:
+    """Have fsspec open the bucket with Penstock, for this test alone."""
+    from fsspec.registry import _registry
+
+    from penstock.interop.fsspec import register
+    from penstock.interop.fsspec.schemes import kind_of
+
+    register(store=bucket.store)
+    yield bucket
+    kind_of("s3").default = None
+    _registry.pop("s3")
+
+
 @pytest.fixture(scope="session")
 def fault_servers() -> Iterator[Callable[[Settings], FaultServer]]:
     """Return a function that starts a fault server the first time that its settings are asked for."""
     with ExitStack() as running:
         yield cache(lambda settings: running.enter_context(FaultServer.start(settings)))
+
+
+@pytest.fixture(scope="module")
+def s3_faults() -> Iterator[FaultServer]:
+    """Run an S3 server with faults in this process, for the tests of a module."""
+    with FaultServer.within() as server:
+        yield server
+
+
+@pytest.fixture
+def names(
+    s3_faults: FaultServer, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, str]:
+    """Return two names of one bucket: the environment's, and a profile's that reaches its server as localhost."""
+    s3_faults.make(bucket := f"b{abs(hash(request.node.name))}")
+    monkeypatch.chdir(tmp_path)
+    for name, value in s3_faults.environment.items():
+        monkeypatch.setenv(name, value)
+    endpoint = s3_faults.endpoint.replace("127.0.0.1", "localhost")
+    (tmp_path / "penstock.toml").write_text(
+        f"[profiles.other]\nurl = 's3://{bucket}/'\noptions.endpoint = '{endpoint}'\n"
+    )
+    return f"s3://{bucket}/", "penstock://other/"
+
+
+@pytest.fixture(scope="module")
+def filled() -> Iterator[Server]:
+    """Yield a server with labelled images under s3://bucket/train/ and photographs under s3://bucket/photos/."""
+    from tests.images import filled_server
+
+    with filled_server() as server:
+        yield server
 
 
 @pytest.fixture

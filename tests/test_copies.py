@@ -12,30 +12,9 @@ from penstock import copies
 from penstock.copies import Copied, are_distinct, check_copies, copy_object, delete_sources, move_object
 from penstock.errors import Changed, Damaged, InvalidURL, NotFound, Unusable
 from penstock.source import open_source
-from penstock.testing.faults import FaultServer
 from penstock.values import ObjectMeta
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def s3():
-    with FaultServer.within() as running:
-        yield running
-
-
-@pytest.fixture
-def names(s3, request, tmp_path, monkeypatch):
-    """Return two names of one bucket: the environment's, and a profile's that reaches its server as localhost."""
-    s3.make(bucket := f"b{abs(hash(request.node.name))}")
-    monkeypatch.chdir(tmp_path)
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    endpoint = s3.endpoint.replace("127.0.0.1", "localhost")
-    (tmp_path / "penstock.toml").write_text(
-        f"[profiles.other]\nurl = 's3://{bucket}/'\noptions.endpoint = '{endpoint}'\n"
-    )
-    return f"s3://{bucket}/", "penstock://other/"
 
 
 def ends(here, there):
@@ -157,13 +136,13 @@ def test_metadata_of_two_names_decides_if_objects_are_distinct(names, tmp_path):
     assert not are_distinct(disk, one, disk, replace(one, key="y"))
 
 
-def test_within_a_bucket_no_look_is_needed(s3, names):
+def test_within_a_bucket_no_look_is_needed(s3_faults, names):
     mine, _ = names
     source, _ = open_source(mine)
     source.put("x", b"x")
-    before = len(s3.seen())
+    before = len(s3_faults.seen())
     move_object(*ends(f"{mine}x", f"{mine}y"))
-    assert [seen.method for seen in s3.seen()[before:]] == ["HEAD", "PUT", "DELETE"]
+    assert [seen.method for seen in s3_faults.seen()[before:]] == ["HEAD", "PUT", "DELETE"]
 
 
 def test_nothing_is_deleted_where_one_of_several_is_not_proven(names):

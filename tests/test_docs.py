@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.edges.launch import run
-from tests.images import emptied, filled_server
+from tests.images import emptied
 
 ROOT = Path(__file__).parents[1]
 PAGES = [page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if page.exists()]
@@ -60,13 +60,6 @@ def script(page: list[Block]) -> str:
         if block.language == "python" and block.exempt is None:
             lines += [""] * (block.number - len(lines)) + block.lines
     return "\n".join(lines) + "\n"
-
-
-@pytest.fixture(scope="module")
-def filled():
-    """Yield a server with labelled images under s3://bucket/train/ and photographs under s3://bucket/photos/."""
-    with filled_server() as server:
-        yield server
 
 
 @pytest.fixture

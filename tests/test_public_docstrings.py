@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.edges.launch import run
-from tests.images import emptied, filled_server
+from tests.images import emptied
 from tests.test_exports import PAGES, _documented
 
 MANUAL = "\n".join(page.read_text("utf-8") for page in PAGES)
@@ -193,13 +193,6 @@ for name, file, line, text in json.load(open(sys.argv[1])):
     runner.run(doctest.DocTestParser().get_doctest(text, names, name, file, line))
 sys.exit(runner.summarize(verbose=False).failed > 0)
 """
-
-
-@pytest.fixture(scope="module")
-def filled():
-    """Yield a server with labelled images under s3://bucket/train/."""
-    with filled_server() as server:
-        yield server
 
 
 @pytest.mark.parametrize("module", PUBLIC)

@@ -66,3 +66,11 @@ def careless():
     with FaultServer.within(Settings(conditions="ignored")) as server:
         server.make("bucket")
         yield server
+
+
+@pytest.fixture(scope="module")
+def own_server():
+    """Yield a user's own server with one bucket, "mine"."""
+    with FaultServer.start() as running:
+        running.make("mine")
+        yield running

@@ -10,13 +10,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from fsspec.registry import _registry
 from lightning.pytorch import strategies
 
 from penstock.checkpoint.lightning import AsyncCheckpointIO, CheckpointIO
 from penstock.errors import NotFound, Unusable
-from penstock.interop.fsspec import register
-from penstock.interop.fsspec.schemes import kind_of
 from tests.edges.keeper import Keeper, Killed
 from tests.edges.launch import program, ranks
 from tests.edges.remote import loader, trainer
@@ -44,15 +41,6 @@ def whole(data, tmp_path_factory):
     model = Keeper()
     trainer(tmp_path_factory.mktemp("whole")).fit(model, loader(data))
     return model.ledger
-
-
-@pytest.fixture
-def opened(bucket):
-    """Have fsspec open the bucket with Penstock, for this test alone."""
-    register(store=bucket.store)
-    yield bucket
-    kind_of("s3").default = None
-    _registry.pop("s3")
 
 
 def _names(bucket, folder="run"):

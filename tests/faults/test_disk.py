@@ -7,7 +7,6 @@ import subprocess
 import pytest
 
 import penstock as ps
-from penstock.testing.faults import FaultServer
 from tests.cli.conftest import COMMAND, environment
 from tests.disks import preloaded
 
@@ -19,18 +18,12 @@ def disk(tmp_path_factory):
     return preloaded(tmp_path_factory.mktemp("disk"))
 
 
-@pytest.fixture(scope="module")
-def server():
-    with FaultServer.within() as running:
-        yield running
-
-
 @pytest.fixture
-def bucket(server, request):
-    server.make(name := f"b{abs(hash(request.node.name))}")
-    server.root = f"s3://{name}"
-    server.bucket = name
-    return server
+def bucket(s3_faults, request):
+    s3_faults.make(name := f"b{abs(hash(request.node.name))}")
+    s3_faults.root = f"s3://{name}"
+    s3_faults.bucket = name
+    return s3_faults
 
 
 def run(bucket, variables, *words):

@@ -57,35 +57,20 @@ from tests.amounts import examples
 from tests.data.catalog.discovery.inventories import csv_of
 from tests.hostile.mutations import mutated
 from tests.servers.hostile import document, listing
+from tests.stores.gcs.test_driver import Static
 
 MOST_S = 5.0
 MOST_BYTES = 1 << 30
 
 
-class _Given:
-    """An identity that never changes."""
-
-    def __init__(self, credentials):
-        self._credentials = credentials
-
-    def current(self):
-        return self._credentials
-
-    def refresh_if_due(self):
-        pass
-
-    def renew(self):
-        pass
-
-
-_KEYS = _Given(Credentials("id", "secret"))
+_KEYS = Static(Credentials("id", "secret"))
 _BUCKET = BucketAddress("bucket", "http://h", virtual=False)
 DRIVERS = {
     "s3": lambda: S3Driver(_BUCKET, "us-east-1", _KEYS),
     "gcs": lambda: GCSDriver(_BUCKET, _KEYS, Google(keys=True)),
     "oss": lambda: S3Driver(_BUCKET, "cn-hangzhou", _KEYS, Alibaba()),
     "azure": lambda: AzureDriver(
-        Container("c", "a", "http://h", "az://c/"), _Given(AccountKey(b64encode(b"k").decode()))
+        Container("c", "a", "http://h", "az://c/"), Static(AccountKey(b64encode(b"k").decode()))
     ),
     "web": lambda: WebDriver("http://h/"),
 }

@@ -11,28 +11,22 @@ from penstock.engine.cache import files
 from penstock.errors import NotFound, Unusable
 from penstock.jobs.warm import Warmed, _split_long_span, warm_into
 from penstock.source import object_at
-from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.testing.faults import FAULTS, Match
 from penstock.values import Span
 
 COUNT, SIZE = 40, 3000
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def shared():
-    with FaultServer.within() as server:
-        yield server
-
-
 @pytest.fixture
-def server(shared, request):
+def server(s3_faults, request):
     """Return a server with a bucket of this test's own, which has objects below ``a/``."""
-    shared.heal()
-    shared.bucket = f"warm-{abs(hash(request.node.name)) % 10**9}"
+    s3_faults.heal()
+    s3_faults.bucket = f"warm-{abs(hash(request.node.name)) % 10**9}"
     for number in range(COUNT):
-        shared.put(shared.bucket, f"a/é {number:03}", b"%03d" % number * (SIZE // 3))
-    shared.put(shared.bucket, "a/ÿ zero", b"")
-    return shared
+        s3_faults.put(s3_faults.bucket, f"a/é {number:03}", b"%03d" % number * (SIZE // 3))
+    s3_faults.put(s3_faults.bucket, "a/ÿ zero", b"")
+    return s3_faults
 
 
 @pytest.fixture

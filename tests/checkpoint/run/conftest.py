@@ -21,3 +21,13 @@ def server(request, monkeypatch):
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         yield server
+
+
+@pytest.fixture
+def alone():
+    """Be a group of one process."""
+    import torch
+
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    yield torch.distributed.group.WORLD
+    torch.distributed.destroy_process_group()

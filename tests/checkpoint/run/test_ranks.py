@@ -132,13 +132,6 @@ class Marked(torch.Tensor):
     """Another library's: of it torch's distributed checkpoints write the elements."""
 
 
-@pytest.fixture
-def alone():
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
-    yield torch.distributed.group.WORLD
-    torch.distributed.destroy_process_group()
-
-
 def test_stateful_objects_are_saved_and_restored_as_plain_values(alone, tmp_path):
     run = ps.CheckpointManager(tmp_path).across(alone)
     app, bare = App(np.float64(5e-4), date(2026, 1, 2)), torch.nn.Linear(3, 1)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.testing.faults import FAULTS, Match
 from penstock.testing.faults.dialect import find_words
 from tests.emulators import EMULATORS
 
@@ -69,14 +69,6 @@ def demo():
             process.terminate()
 
 
-@pytest.fixture(scope="module")
-def own():
-    """Yield a user's own server with one bucket, "mine"."""
-    with FaultServer.start() as server:
-        server.make("mine")
-        yield server
-
-
 def test_the_demo_trains_is_killed_resumes_in_mid_epoch_and_leaves_nothing_behind(demo):
     # Four epochs suffice for 98 %. The environment is that of someone whose own store is far away.
     hostile = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_PROFILE": "absent", "http_proxy": "http://127.0.0.1:9"}
@@ -105,15 +97,15 @@ def test_on_every_dialect_the_demo_resumes_and_does_not_pretend_that_one_epoch_i
     assert re.fullmatch(r"penstock: a test accuracy of \d+\.\d% is below 95%\n", err)
 
 
-def test_in_a_bucket_of_the_user_s_the_demo_tidies_up_even_when_it_fails(demo, own):
-    own.put("mine", "penstock-demo", b"the user's")
-    own.fail(FAULTS["denied"], when=Match(verb="put", nth=500))
-    status, out, err = demo("--bucket", "mine", "--endpoint", own.endpoint, **own.environment).end()
+def test_in_a_bucket_of_the_user_s_the_demo_tidies_up_even_when_it_fails(demo, own_server):
+    own_server.put("mine", "penstock-demo", b"the user's")
+    own_server.fail(FAULTS["denied"], when=Match(verb="put", nth=500))
+    status, out, err = demo("--bucket", "mine", "--endpoint", own_server.endpoint, **own_server.environment).end()
     assert status == 3
     assert "AccessDenied" in err
     assert "s3://mine/penstock-demo-" in out
-    assert own.objects("mine") == {"penstock-demo": b"the user's"}
-    assert len(own.seen("put", "mine")) >= 500
+    assert own_server.objects("mine") == {"penstock-demo": b"the user's"}
+    assert len(own_server.seen("put", "mine")) >= 500
 
 
 def test_ctrl_c_ends_every_process_of_the_demo(demo):
@@ -125,13 +117,13 @@ def test_ctrl_c_ends_every_process_of_the_demo(demo):
     assert (status, err) == (130, "")
 
 
-def test_a_missing_bucket_is_not_created(demo, own):
-    words = ["--bucket", "not-there-at-all", "--endpoint", own.endpoint]
-    status, _, err = demo(*words, **own.environment).end()
+def test_a_missing_bucket_is_not_created(demo, own_server):
+    words = ["--bucket", "not-there-at-all", "--endpoint", own_server.endpoint]
+    status, _, err = demo(*words, **own_server.environment).end()
     assert status == 1
     assert err == "penstock: no such bucket: the demo creates none, so make it first [s3://not-there-at-all/]\n"
     with pytest.raises(KeyError):
-        own.objects("not-there-at-all")
+        own_server.objects("not-there-at-all")
 
 
 @pytest.mark.parametrize(

@@ -9,25 +9,16 @@ import pytest
 import penstock as ps
 from penstock.cli.demo.story import borrow_prefix, embedded
 from penstock.errors import ConfigError, NotFound
-from penstock.testing.faults import FaultServer
 from penstock.testing.faults.dialect import DIALECTS
 
 
-@pytest.fixture(scope="module")
-def server():
-    """Yield a user's own server with one bucket, "mine"."""
-    with FaultServer.start() as running:
-        running.make("mine")
-        yield running
-
-
 @pytest.fixture
-def own(server, monkeypatch):
+def own(own_server, monkeypatch):
     """Point the environment at the user's server, and put one object there."""
-    for name, value in server.environment.items():
+    for name, value in own_server.environment.items():
         monkeypatch.setenv(name, value)
-    server.put("mine", "penstock-demo", b"the user's")
-    return server
+    own_server.put("mine", "penstock-demo", b"the user's")
+    return own_server
 
 
 def put(url):

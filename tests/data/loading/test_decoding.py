@@ -27,6 +27,7 @@ from penstock.errors import Damaged, Unusable
 from tests.children import forked
 from tests.data.datasets.transforms import number, numbered
 from tests.engine.transport.calls import Once
+from tests.threads import until
 
 COUNT, BATCH = 40, 4
 WAIT_S = 60
@@ -47,14 +48,6 @@ def pool(folder: str, transform=number, **changes) -> DecodePool:
 
 def decoders() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-decode-")]
-
-
-def until(condition) -> None:
-    """Wait for what only another thread brings about, and nobody announces."""
-    limit = monotonic() + WAIT_S
-    while not condition():
-        assert monotonic() < limit, "it never came"
-        threading.Event().wait(0.001)
 
 
 def waits(function: str) -> bool:

@@ -21,6 +21,7 @@ from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.children import forked
 from tests.data.datasets.transforms import number, numbered
+from tests.threads import until
 
 COUNT, BATCH, WAIT_S = 40, 4, 60
 
@@ -36,14 +37,6 @@ def loader(folder, transform=number, **options) -> ps.DataLoader:
 
 def size_of_all(folder) -> int:
     return ps.MapDataset.from_prefix(folder).catalog.total_bytes
-
-
-def until(condition) -> None:
-    """Wait for what only another process brings about, and nothing announces."""
-    limit = monotonic() + WAIT_S
-    while not condition():
-        assert monotonic() < limit, "it never came"
-        threading.Event().wait(0.001)
 
 
 def test_a_loader_that_has_not_begun_has_counted_nothing(folder):

@@ -21,7 +21,6 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 from fsspec.core import url_to_fs
-from fsspec.registry import _registry
 from fsspec.transaction import Transaction
 from pyarrow.dataset import dataset, field
 
@@ -37,7 +36,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.interop.arrow import RandomFile
-from penstock.interop.fsspec import PenstockFileSystem, register
+from penstock.interop.fsspec import PenstockFileSystem
 from penstock.interop.fsspec import filesystem as looks
 from penstock.interop.fsspec.filesystem import BucketSources, Looks, asked_by_pyarrow
 from penstock.interop.fsspec.schemes import kind_of
@@ -45,15 +44,6 @@ from penstock.interop.fsspec.storage import Storage
 from penstock.testing.faults import FaultServer, Settings
 from penstock.values import ObjectMeta
 from tests.children import forked, in_c_thread
-
-
-@pytest.fixture
-def opened(bucket):
-    """Have fsspec open the bucket with Penstock, for this test alone."""
-    register(store=bucket.store)
-    yield bucket
-    kind_of("s3").default = None
-    _registry.pop("s3")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, PenstockError, Unusable
 from penstock.jobs.packing import pack as module
-from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.testing.faults import FAULTS, Match
 from penstock.values import Span
 from tests.children import PEAK_KIB
 from tests.jobs.packed import EVERY, KINDS, contents, fill, members, shards
@@ -173,22 +173,16 @@ def test_shard_that_is_missing_from_a_finished_pack_is_not_made_up(tree, tmp_pat
 # -- faults and kills
 
 
-@pytest.fixture(scope="module")
-def shared():
-    with FaultServer.within() as server:
-        yield server
-
-
 @pytest.fixture
-def server(shared, request):
+def server(s3_faults, request):
     """Return a server with a bucket of this test's own, which has objects below ``a/``."""
-    shared.heal()
-    shared.bucket = f"pack-{abs(hash(request.node.name)) % 10**9}"
-    shared.make(shared.bucket)
+    s3_faults.heal()
+    s3_faults.bucket = f"pack-{abs(hash(request.node.name)) % 10**9}"
+    s3_faults.make(s3_faults.bucket)
     for number in range(30):
         for end in ("jpg", "cls"):
-            shared.put(shared.bucket, f"a/{number:03}.{end}", f"{end}{number}".encode() * 50)
-    return shared
+            s3_faults.put(s3_faults.bucket, f"a/{number:03}.{end}", f"{end}{number}".encode() * 50)
+    return s3_faults
 
 
 def options(server):

@@ -12,29 +12,8 @@ from penstock.errors import Unusable
 from penstock.jobs.syncing import job as parts
 from penstock.jobs.syncing.overlap import Sieve
 from penstock.source import open_source
-from penstock.testing.faults import FaultServer
 from penstock.values import UNKNOWN_SIZE, ObjectMeta
 from tests.trees import contents
-
-
-@pytest.fixture(scope="module")
-def s3():
-    with FaultServer.within() as running:
-        yield running
-
-
-@pytest.fixture
-def names(s3, request, tmp_path, monkeypatch):
-    """Return two names of one bucket: the environment's, and a profile's that reaches its server as localhost."""
-    s3.make(bucket := f"b{abs(hash(request.node.name))}")
-    monkeypatch.chdir(tmp_path)
-    for name, value in s3.environment.items():
-        monkeypatch.setenv(name, value)
-    endpoint = s3.endpoint.replace("127.0.0.1", "localhost")
-    (tmp_path / "penstock.toml").write_text(
-        f"[profiles.other]\nurl = 's3://{bucket}/'\noptions.endpoint = '{endpoint}'\n"
-    )
-    return f"s3://{bucket}/", "penstock://other/"
 
 
 def fill(url, **objects):
@@ -85,15 +64,15 @@ def test_two_names_of_a_bucket_keep_the_source(names, turned, prefix, base, part
 
 
 @pytest.mark.parametrize("later", [False, True])
-def test_parts_list_the_source_again_only_for_what_looks_like_it(s3, names, tmp_path, monkeypatch, later):
+def test_parts_list_the_source_again_only_for_what_looks_like_it(s3_faults, names, tmp_path, monkeypatch, later):
     mine, its = names
     fill(mine, from_a=b"a", from_m=b"m", from_z=b"z", to_b=b"old", to_n=b"older")
     # The plan's sieve knows all that is older than it.
     monkeypatch.setattr(parts, "time", lambda: time.time() + (0 if later else 3600))
-    before = len(s3.seen())
+    before = len(s3_faults.seen())
     found = ps.sync(f"{mine}from/", f"{its}to/", delete=True, job=tmp_path / "job", part_objects=1)
     assert (found.copied, found.deleted) == (3, 2)
-    lists = sum(seen.verb == "list" for seen in s3.seen()[before:])
+    lists = sum(seen.verb == "list" for seen in s3_faults.seen()[before:])
     # One of the plan, two of each part, and one of each part that deletes.
     assert lists == 1 + 3 * 2 + (2 if later else 0)
 
@@ -118,13 +97,13 @@ def test_sync_to_a_bucket_alias_is_refused_and_keeps_filtered_files(names):
     assert {"sub/sub/b", "sub/skipped", "sub/sub/keep"} <= set(keys(mine))
 
 
-def test_deletions_that_look_like_nothing_at_the_source_cost_no_listing(s3, names):
+def test_deletions_that_look_like_nothing_at_the_source_cost_no_listing(s3_faults, names):
     mine, its = names
     fill(mine, from_a=b"a", to_a=b"a", to_x_old=b"old", to_x_older=b"older")
-    before = len(s3.seen())
+    before = len(s3_faults.seen())
     found = ps.sync(f"{mine}from/", f"{its}to/", delete=True)
     assert (found.deleted, found.unchanged) == (2, 1)
-    assert sorted(seen.verb for seen in s3.seen()[before:]) == ["delete"] * 2 + ["head"] * 4 + ["list"] * 2
+    assert sorted(seen.verb for seen in s3_faults.seen()[before:]) == ["delete"] * 2 + ["head"] * 4 + ["list"] * 2
 
 
 def test_twins_in_other_folders_are_deleted_where_the_trees_lie_apart(names):

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from penstock.testing.faults import FaultServer
+from penstock.testing.faults import FaultServer, Settings
 from tests.servers import Bucket, Server
 
 
@@ -32,3 +32,19 @@ def bucket(server):
     client.create_bucket(Bucket=name)
     yield Bucket(there, name, client)
     client.close()
+
+
+@pytest.fixture(scope="module")
+def azure_server():
+    with FaultServer.within(Settings(dialect="azure", tokens=())) as server:
+        server.make("box")
+        yield server
+
+
+@pytest.fixture
+def box(azure_server):
+    """A container through Microsoft's client."""
+    from tests.stores.azure.test_driver import account_of
+
+    azure_server.heal()
+    return account_of(azure_server).client().get_container_client("box")

@@ -9,22 +9,7 @@ from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceModifiedError, ResourceNotFoundError
 from azure.storage.blob import BlobBlock, ContentSettings
 
-from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-from tests.stores.azure.test_driver import account_of
-
-
-@pytest.fixture(scope="module")
-def server():
-    with FaultServer.within(Settings(dialect="azure", tokens=())) as server:
-        server.make("box")
-        yield server
-
-
-@pytest.fixture
-def box(server):
-    """A container through Microsoft's client."""
-    server.heal()
-    return account_of(server).client().get_container_client("box")
+from penstock.testing.faults import FAULTS, Match
 
 
 def _block(name):
@@ -62,16 +47,16 @@ def test_create_and_replace_conditions_are_enforced(box):
     assert blob.download_blob().readall() == b"third"
 
 
-def test_blocks_become_an_object_when_they_are_committed(box, server):
+def test_blocks_become_an_object_when_they_are_committed(box, azure_server):
     blob = box.get_blob_client("blocks")
     for name in ("b", "a", "c"):
         blob.stage_block(_block(name), name.encode() * 3)
-    assert server.uploads("box") == ["blocks"]
+    assert azure_server.uploads("box") == ["blocks"]
     assert [each.name for each in box.list_blobs(include=["uncommittedblobs"])][-1:] != []
     with pytest.raises(HttpResponseError, match="InvalidBlobOrBlock"):
         blob.stage_block(_block("longer than others"), b"x")
     blob.commit_block_list([BlobBlock(_block("a")), BlobBlock(_block("b"))])
-    assert (blob.download_blob().readall(), server.uploads("box")) == (b"aaabbb", [])
+    assert (blob.download_blob().readall(), azure_server.uploads("box")) == (b"aaabbb", [])
     with pytest.raises(HttpResponseError, match="InvalidBlockList"):
         blob.commit_block_list([BlobBlock(_block("c"))])
     blob.commit_block_list([BlobBlock(_block("b")), BlobBlock(_block("a"))])
@@ -79,22 +64,22 @@ def test_blocks_become_an_object_when_they_are_committed(box, server):
     assert blob.get_blob_properties().content_settings.content_md5 is None
 
 
-def test_a_listing_comes_in_pages(box, server):
+def test_a_listing_comes_in_pages(box, azure_server):
     for number in range(7):
         box.get_blob_client(f"pages/{number // 3}/{number}").upload_blob(b"", overwrite=True)
     names = [each.name for each in box.list_blobs(name_starts_with="pages/", results_per_page=3)]
     assert names == [f"pages/{number // 3}/{number}" for number in range(7)]
-    assert len(server.seen("list")) >= 3
+    assert len(azure_server.seen("list")) >= 3
     assert [each.name for each in box.walk_blobs("pages/")] == ["pages/0/", "pages/1/", "pages/2/"]
 
 
-def test_faults_have_azures_codes(server, box):
+def test_faults_have_azures_codes(azure_server, box):
     for name, code in (
         ("503", "ServerBusy"),
         ("expired", "InvalidAuthenticationInfo"),
         ("denied", "AuthorizationPerm"),
     ):
-        server.fail(FAULTS[name], when=Match(verb="head"))
+        azure_server.fail(FAULTS[name], when=Match(verb="head"))
         with pytest.raises(HttpResponseError) as caught:
             box.get_blob_client("k").get_blob_properties(retry_total=0)
         assert caught.value.error_code.startswith(code), "in a header, for HEAD has no body"

@@ -9,27 +9,12 @@ import pytest
 from azure.core.exceptions import HttpResponseError
 from azure.storage.blob import generate_blob_sas
 
-from penstock.testing.faults import FaultServer, Settings
 from tests.servers import Account
 from tests.stores.azure.test_driver import account_of
 
 
-@pytest.fixture(scope="module")
-def server():
-    with FaultServer.within(Settings(dialect="azure", tokens=())) as server:
-        server.make("box")
-        yield server
-
-
-@pytest.fixture
-def box(server):
-    """A container through Microsoft's client."""
-    server.heal()
-    return account_of(server).client().get_container_client("box")
-
-
-def test_another_key_and_another_account_are_refused(server):
-    account = account_of(server)
+def test_another_key_and_another_account_are_refused(azure_server):
+    account = account_of(azure_server)
     for other in (
         Account(account.endpoint, account.name, base64.b64encode(b"another key").decode()),
         Account(account.endpoint, "other", account.key),
@@ -40,9 +25,9 @@ def test_another_key_and_another_account_are_refused(server):
         account.client().get_container_client("none").upload_blob("k", b"")
 
 
-def test_a_copy_needs_a_signature_for_its_source(box, server):
+def test_a_copy_needs_a_signature_for_its_source(box, azure_server):
     box.get_blob_client("source").upload_blob(b"these bytes", overwrite=True)
-    account, to = account_of(server), box.get_blob_client("copy")
+    account, to = account_of(azure_server), box.get_blob_client("copy")
     url = f"{account.endpoint}/box/source"
     with pytest.raises(HttpResponseError, match="CannotVerifyCopySource"):
         to.start_copy_from_url(url, requires_sync=True)

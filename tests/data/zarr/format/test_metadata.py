@@ -21,7 +21,7 @@ from zarr.storage import MemoryStore
 from penstock.data.zarr.format.metadata import Arrays, image_of, open_arrays
 from penstock.errors import Damaged, Denied, Forbidden, NotFound, Unsupported
 from penstock.source import open_source
-from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.testing.faults import FAULTS, Match
 from penstock.values import Span
 from tests.data.zarr.format.test_documents import V2, V3, any_json
 
@@ -189,27 +189,21 @@ def test_group_without_listing_is_refused_with_advice(error, monkeypatch):
         open_arrays(source, key)
 
 
-@pytest.fixture(scope="module")
-def server():
-    with FaultServer.within() as server:
-        yield server
-
-
-def test_server_errors_do_not_count_as_missing_metadata(server):
-    server.make(name := f"test-{uuid.uuid4().hex}")
+def test_server_errors_do_not_count_as_missing_metadata(s3_faults):
+    s3_faults.make(name := f"test-{uuid.uuid4().hex}")
     for key, data in written(3, consolidated=True).items():
-        server.put(name, f"a/{key}", data)
-    source, key = open_source(f"s3://{name}/a", server.store)
+        s3_faults.put(name, f"a/{key}", data)
+    source, key = open_source(f"s3://{name}/a", s3_faults.store)
     assert sorted(open_arrays(source, key)) == ["more/below/x", "tas", "time"]
     for missing in ("s3://not-there/a", f"s3://{name}/b"):
         with pytest.raises(NotFound, match=missing):
-            open_arrays(*open_source(missing, server.store))
-    server.fail(FAULTS["denied"], when=Match(key="a/.zmetadata", times=None))
+            open_arrays(*open_source(missing, s3_faults.store))
+    s3_faults.fail(FAULTS["denied"], when=Match(key="a/.zmetadata", times=None))
     with pytest.raises(Forbidden):
         open_arrays(source, key)
     assert sorted(open_arrays(source, key, forbidden_is_missing=True)) == ["more/below/x", "tas", "time"]
-    server.heal()
-    server.fail(FAULTS["500"], when=Match(key="a/zarr.json"))
+    s3_faults.heal()
+    s3_faults.fail(FAULTS["500"], when=Match(key="a/zarr.json"))
     assert sorted(open_arrays(source, key)) == ["more/below/x", "tas", "time"]
 
 
