@@ -76,7 +76,7 @@ def _section(condition: dict[str, Any], rounds: int) -> str:
     rows = [Row(row) for row in condition["rows"]]
     table = by_script(condition)
     columns = _LARGE if condition["load"]["count"] == 1 else _SMALL
-    if condition["load"].get("layouts"):
+    if condition["load"]["state"]:
         columns = _STATE
     if condition["compute_s"] or any(any(row.used) for row in rows):
         columns = (*columns, ("time computed, %", lambda row, _: row.used))

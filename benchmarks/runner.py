@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,10 @@ __all__ = ["measure", "once", "tabulate"]
 def measure(condition: Condition, load: Load, served: tuple[Server, Path], rounds: Iterable[int]) -> dict[str, object]:
     """Run a condition's engines ``rounds`` times, in an order that turns by one each round; returns what they said."""
     print(f"\n{condition.name}: {condition.title}", flush=True)
-    rows = [{**asdict(run), "name": run.name, "rounds": []} for run in condition.runs]
+    rows = [
+        {"name": run.name, "script": run.script, "threads": run.threads, "beside": run.beside, "rounds": []}
+        for run in condition.runs
+    ]
     pairs = list(zip(rows, condition.runs, strict=True))
     for number in rounds:
         turn = number % len(pairs)
@@ -33,8 +35,8 @@ def measure(condition: Condition, load: Load, served: tuple[Server, Path], round
             result = once(condition, run, load, served)
             row["rounds"].append(result)
             print(f"  {number + 1}  {run.name:38}{_line(result)}", flush=True)
-    described = {name: getattr(condition, name) for name in ("name", "title", "port", "batch", "compute_s")}
-    return {**described, "load": asdict(load), "rows": rows}
+    described = {name: getattr(condition, name) for name in ("name", "title", "compute_s")}
+    return {**described, "load": {"count": load.count, "state": bool(load.layouts)}, "rows": rows}
 
 
 def tabulate(section: Section, rounds: Iterable[int]) -> dict[str, object]:

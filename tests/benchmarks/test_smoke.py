@@ -88,14 +88,14 @@ def begun(request, tmp_path_factory):
         pool.shutdown(cancel_futures=True)
 
 
-def _ours(results, plans):
-    """Yield each plan with each row of it, which are all those asked for and no others."""
+def _ours(results, plans, loads):
+    """Yield each plan with each row of it and its load, which are all those asked for and no others."""
     assert [each["name"] for each in results["conditions"]] == [each.name for each in plans]
     for condition, plan in zip(results["conditions"], plans, strict=True):
         ours = [run.name for run in plan.runs if run.engine in ("floor", "penstock")]
         assert [row["name"] for row in condition["rows"]] == ours
         for row in condition["rows"]:
-            yield condition, row
+            yield condition, row, loads[plan.load]
 
 
 def _bars(report):
@@ -116,7 +116,7 @@ def test_a_report_compares_round_by_round_with_the_connector_as_documented():
     condition = {
         "name": "small",
         "title": "t",
-        "load": {"count": 10, "size": 1},
+        "load": {"count": 10, "state": False},
         "compute_s": 0,
         "rows": [
             rows("floor", [1, 1, 2]),
@@ -302,13 +302,14 @@ def test_unknown_condition_name_is_reported_with_the_known_names():
 def test_every_condition_is_measured_with_every_engine_asked_for_and_reported(begun, part):
     results, report, folder = begun[part].result(timeout=280)  # of a hang; a busy machine has others to serve
     plans = [each for each in conditions.CONDITIONS if each.name in PARTS[part][0]]
-    for condition, row in _ours(results, plans):
+    loads = {each.name: each for each in conditions.quick(conditions.LOADS)}
+    for condition, row, load in _ours(results, plans, loads):
         (only,) = row["rounds"]
         assert set(only) >= MEASURED
-        assert only["objects"] == condition["load"]["count"] * only.get("epochs", 1)
+        assert only["objects"] == load.count * only.get("epochs", 1)
         assert only["cpu_s"] > 0 < only["wall_s"]
         assert (only["compute_s"] > 0) == (condition["compute_s"] > 0)
-        _sized(only, condition["load"])
+        _sized(only, load)
     assert {"command", "date", "commit", "machine", "versions", "rounds", "quick"} < set(results)
     assert results["quick"] is True
     assert {"nginx", "libcurl", "python", "pycurl", "torch"} <= set(results["versions"])
@@ -324,20 +325,20 @@ def test_every_condition_is_measured_with_every_engine_asked_for_and_reported(be
 
 def _sized(only, load):
     size = only["bytes"] / only["objects"]
-    if load["layouts"]:
-        assert load["size"] == 32 << 20
-        assert load["size"] * 0.9 < size < load["size"] * 1.1
+    if load.layouts:
+        assert load.size == 32 << 20
+        assert load.size * 0.9 < size < load.size * 1.1
         assert only["beyond"] < only["peak_rss"]
-    elif load["beside"]:
-        assert size == (load["size"] + load["beside"]) / 2
-    elif load["shards"] or load["rows"]:
-        assert load["size"] * 0.9 < size < load["size"] * 1.1
-    elif load["array"]:
-        assert load["size"] * 0.3 < size < load["size"] * 0.9
-    elif load["table"]:
-        assert load["size"] <= size < load["size"] * 1.2
+    elif load.beside:
+        assert size == (load.size + load.beside) / 2
+    elif load.shards or load.rows:
+        assert load.size * 0.9 < size < load.size * 1.1
+    elif load.array:
+        assert load.size * 0.3 < size < load.size * 0.9
+    elif load.table:
+        assert load.size <= size < load.size * 1.2
     else:
-        assert size == load["size"] or (load["photos"] and 60 << 10 < size < 80 << 10)
+        assert size == load.size or (load.photos and 60 << 10 < size < 80 << 10)
 
 
 def test_smoke_conditions_cover_every_script_port_and_busy_thread_script():
