@@ -40,6 +40,19 @@ Processes = Annotated[
     ),
 ]
 
+SourceTree = Annotated[
+    str, Argument(metavar="SOURCE", help="s3://bucket/prefix, or a directory; a / at its end makes no difference.")
+]
+DestTree = Annotated[
+    str, Argument(metavar="DEST", help="s3://bucket/prefix, or a directory; a / at its end makes no difference.")
+]
+IncludeSource = Annotated[
+    list[str] | None, Option("--include", metavar="GLOB", help="Only keys below SOURCE like this.")
+]
+IncludeUrl = Annotated[list[str] | None, Option("--include", metavar="GLOB", help="Only keys below URL like this.")]
+Exclude = Annotated[list[str] | None, Option("--exclude", metavar="GLOB", help="No keys like this.")]
+Checksum = Annotated[bool, Option("--checksum", help="Compare contents, not times.")]
+ObjectReport = Annotated[str | None, Option("--report", metavar="FILE", help="Write a line of JSON for each object.")]
 Part = Annotated[
     str | None, Option("--part", metavar="N/COUNT", help="Only this process's share of the parts, as 3/16.")
 ]
@@ -197,13 +210,6 @@ def in_job(job: str | None, part: str | None, ray: str | None) -> dict[str, Any]
     """Return the arguments of a function that does its work in parts, if a job is wanted."""
     given = {"job": job, "part": part, "on": cluster(ray)}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def job_output(
-    *, job: JobFolder = None, part: Part = None, ray: OnRay = None, json: JsonOne = False
-) -> tuple[dict[str, Any], bool]:
-    """Return ``in_job``, and whether the output is JSON."""
-    return in_job(job, part, ray), json
 
 
 def seconds(text: str, flag: str) -> float:

@@ -27,7 +27,6 @@ from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable,
 from penstock.progress import bar
 
 if TYPE_CHECKING:
-    from penstock.jobs.parts.records import Share
     from penstock.jobs.warm import Warmed
 
 app = Typer()
@@ -141,34 +140,21 @@ def as_json(row: CacheRow) -> str:
     return json_line(record)
 
 
-def _collect_warm_options(
-    *,
-    part: Annotated[str | None, Option("--part", metavar="N/COUNT", help="Only this share of the reads: 3/16.")] = None,
-    ray: Annotated[
-        str | None, Option("--ray", metavar="ADDRESS", help="Warm the cache of each machine of this Ray cluster.")
-    ] = None,
-    json: JsonOne = False,
-) -> tuple["Share", "ps.Ray | None", bool]:
-    from penstock.jobs.parts.records import Share
-
-    on = cluster(ray)
-    if on is not None and part is not None:
-        raise Unusable("--ray warms the caches of all machines, each with everything: leave out --part")
-    return Share.of(part), on, json
-
-
 @cache.command(
     epilog="Examples: PENSTOCK_CACHE=/nvme/cache penstock cache warm s3://bucket/train; "
     "penstock cache warm --catalog --cache /nvme/cache s3://bucket/train.catalog --ray auto"
 )
 @with_store
-@with_options("how", _collect_warm_options)
 def warm(
     urls: Annotated[list[str], Argument(metavar="URL...", help="Objects, prefixes or globs.")],
     *,
     catalog: Annotated[bool, Option("--catalog", help="URLs are those of saved catalogs.")] = False,
     cache: CacheFolder = None,
-    how: tuple["Share", "ps.Ray | None", bool],
+    part: Annotated[str | None, Option("--part", metavar="N/COUNT", help="Only this share of the reads: 3/16.")] = None,
+    ray: Annotated[
+        str | None, Option("--ray", metavar="ADDRESS", help="Warm the cache of each machine of this Ray cluster.")
+    ] = None,
+    json: JsonOne = False,
     store: Store,
 ) -> None:
     """Read objects into the cache, in parallel; those that are there already cost no request.
@@ -177,13 +163,16 @@ def warm(
     An interrupted command is repeated and goes on where it was. What does not fit is left out, with exit code 6.
     """
     # Imported late: it needs numpy, and the help of all commands does not.
+    from penstock.jobs.parts.records import Share
     from penstock.jobs.warm import Warmed, warm_into, warm_nodes
 
+    share, on = Share.of(part), cluster(ray)
+    if on is not None and part is not None:
+        raise Unusable("--ray warms the caches of all machines, each with everything: leave out --part")
     if cache is not None:
         if isinstance(store, str):
             raise Unusable("--cache and --store: a profile has its own cache: name one of the two")
         store = replace(store, cache=replace(store.cache or ps.CacheOptions(), path=cache))
-    share, on, json = how
     done = Warmed(nodes=0 if on else 1)
     try:
         with aside(on), bar("warming", None, None) as count:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import Store, job_output, with_options, with_store
+from penstock.cli.options import Exclude, IncludeUrl, JobFolder, JsonOne, OnRay, Part, Store, in_job, with_store
 from penstock.cli.output import aside, readable, write_row
 from penstock.display import counted
 from penstock.errors import Damaged, Unusable
@@ -15,24 +15,19 @@ from penstock.stores.urls import parse
 app = Typer()
 
 
-def _how(
+@app.command(
+    epilog="Examples: penstock index s3://bucket/train/ train.catalog; penstock index --format tar "
+    "s3://bucket/shards/ shards.catalog"
+)
+@with_store
+def index(
+    url: Annotated[str, Argument(metavar="URL", help="A prefix or a bucket; of shards also a glob.")],
+    to: Annotated[str, Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
     *,
-    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below URL like this.")] = None,
-    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
-    labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
-    restart: Annotated[bool, Option("--restart", help="Forget what an interrupted run has listed.")] = False,
-    refresh: Annotated[
-        bool, Option("--refresh", help="Read FILE, and list only what sorts after its last key.")
-    ] = False,
-) -> dict[str, Any]:
-    if refresh and restart:
-        raise Unusable("--restart begins anew, and --refresh continues from a saved catalog: leave one out")
-    how = {"include": include or [], "exclude": exclude or [], "labels": labels}
-    return how | ({"refresh": True} if refresh else {"restart": restart})
-
-
-def _shards(
-    *,
+    job: JobFolder = None,
+    part: Part = None,
+    ray: OnRay = None,
+    json: JsonOne = False,
     kind: Annotated[
         str | None, Option("--format", metavar="tar|…", help="Index the samples inside shards of this format.")
     ] = None,
@@ -44,33 +39,15 @@ def _shards(
     skip: Annotated[list[str] | None, Option(metavar="GLOB", help="No members like this.")] = None,
     side: Annotated[
         str | None,
-        Option(
-            "--index",
-            metavar="energon|wds2idx|URL",
-            help="Side indexes to read, or wids' JSON to compare with.",
-        ),
+        Option("--index", metavar="energon|wds2idx|URL", help="Side indexes to read, or wids' JSON to compare with."),
     ] = None,
-) -> dict[str, Any]:
-    names = None if fields is None else tuple(each.strip() for each in fields.split(","))
-    given = {"format": kind, "fields": names, "key": key, "missing": missing, "skip": skip, "index": side}
-    return {name: value for name, value in given.items() if value is not None}
-
-
-@app.command(
-    epilog="Examples: penstock index s3://bucket/train/ train.catalog; penstock index --format tar "
-    "s3://bucket/shards/ shards.catalog"
-)
-@with_store
-@with_options("how", _how)
-@with_options("shards", _shards)
-@with_options("output", job_output)
-def index(
-    url: Annotated[str, Argument(metavar="URL", help="A prefix or a bucket; of shards also a glob.")],
-    to: Annotated[str, Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
-    *,
-    output: tuple[dict[str, Any], bool],
-    how: dict[str, Any],
-    shards: dict[str, Any],
+    include: IncludeUrl = None,
+    exclude: Exclude = None,
+    labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
+    restart: Annotated[bool, Option("--restart", help="Forget what an interrupted run has listed.")] = False,
+    refresh: Annotated[
+        bool, Option("--refresh", help="Read FILE, and list only what sorts after its last key.")
+    ] = False,
     store: Store,
 ) -> None:
     """List the objects below URL in parallel and write a catalog, which datasets open without listing.
@@ -78,15 +55,20 @@ def index(
     With --format, the catalog is of the samples inside the shards there. Repeat an interrupted command to continue it.
     Exit code 1 if there are no objects.
     """
-    how |= shards
-    parts, json = output
-    if parts and "refresh" in how:
+    if refresh and restart:
+        raise Unusable("--restart begins anew, and --refresh continues from a saved catalog: leave one out")
+    names = None if fields is None else tuple(each.strip() for each in fields.split(","))
+    given = {"format": kind, "fields": names, "key": key, "missing": missing, "skip": skip, "index": side}
+    how: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    how |= {"include": include or [], "exclude": exclude or [], "labels": labels}
+    parts = in_job(job, part, ray)
+    if parts and refresh:
         raise Unusable("--job is for a whole index: leave out --refresh")
-    if "refresh" in how:
+    if refresh:
         catalog: ps.Catalog | None = _refresh_catalog(url, to, how, store)
     else:
         with aside(parts.get("on")):
-            catalog = ps.index(url, to, store=store, **how, **parts)
+            catalog = ps.index(url, to, store=store, restart=restart, **how, **parts)
     show_index(catalog, as_json=json, url=url, to=to)
 
 

@@ -2,7 +2,7 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
@@ -11,16 +11,21 @@ from penstock.cli.commands.index import show_index
 from penstock.cli.commands.sync import show_synced
 from penstock.cli.commands.zarr import show_arrays
 from penstock.cli.options import (
+    Checksum,
+    DestTree,
+    Exclude,
+    IncludeSource,
+    IncludeUrl,
     JobFolder,
     JsonLines,
     JsonOne,
+    ObjectReport,
     OnRay,
     Part,
     Processes,
+    SourceTree,
     Store,
     cluster,
-    in_job,
-    with_options,
     with_store,
 )
 from penstock.cli.output import aside, check_page, harmless_lines, readable, save_page, write, write_row
@@ -31,41 +36,6 @@ from penstock.jobs.parts.report import JobReport
 from penstock.jobs.syncing.verify import Verified
 
 app = Typer()
-_TREES = "s3://bucket/prefix, or a directory; a / at its end makes no difference."
-
-
-class _Which(NamedTuple):
-    include: list[str]
-    exclude: list[str]
-    checksum: bool
-
-
-def _which(
-    *,
-    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below SOURCE like this.")] = None,
-    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
-    checksum: Annotated[bool, Option("--checksum", help="Compare contents, not times.")] = False,
-) -> _Which:
-    return _Which(include or [], exclude or [], checksum)
-
-
-class _JobArguments(NamedTuple):
-    part: str | None
-    on: ps.Ray | None
-    report: str | None
-    processes: int | None
-    json: bool
-
-
-def _how(
-    *,
-    part: Part = None,
-    ray: OnRay = None,
-    report: Annotated[str | None, Option(metavar="FILE", help="Write a line of JSON for each object.")] = None,
-    processes: Processes = None,
-    json: JsonOne = False,
-) -> _JobArguments:
-    return _JobArguments(part, cluster(ray), report, processes, json)
 
 
 @app.command(
@@ -73,15 +43,19 @@ def _how(
     epilog="Example: penstock copy-tree s3://a/data gs://b/data --job s3://a/jobs/1 --part $SLURM_ARRAY_TASK_ID/16",
 )
 @with_store
-@with_options("which", _which)
-@with_options("how", _how)
 def copy_tree(
-    source: Annotated[str, Argument(metavar="SOURCE", help=_TREES)],
-    dest: Annotated[str, Argument(metavar="DEST", help=_TREES)],
+    source: SourceTree,
+    dest: DestTree,
     *,
     job: Annotated[str, Option("--job", metavar="URL", help="Folder for the records, outside both trees.")],
-    which: _Which,
-    how: _JobArguments,
+    part: Part = None,
+    ray: OnRay = None,
+    report: ObjectReport = None,
+    processes: Processes = None,
+    json: JsonOne = False,
+    include: IncludeSource = None,
+    exclude: Exclude = None,
+    checksum: Checksum = False,
     store: Store,
 ) -> None:
     """Copy what lies below SOURCE to DEST in parts, each recorded once it is done: for millions of objects.
@@ -89,29 +63,22 @@ def copy_tree(
     The same command continues after a stop of any kind. Several processes or machines share the parts with --part.
     Objects that DEST has are not copied; nothing is deleted.
     """
-    given: dict[str, Any] = {**which._asdict(), **how._asdict()}
-    as_json = given.pop("json")
-    with aside(given["on"]):
-        done = ps.copy_tree(source, dest, job=job, store=store, **given)
-    show_synced(done, as_json=as_json)
-
-
-def _collect_globs(
-    *,
-    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below URL like this.")] = None,
-    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
-) -> dict[str, Any]:
-    return {"include": include or [], "exclude": exclude or []}
-
-
-def _collect_job_options(
-    *,
-    job: JobFolder = None,
-    part: Part = None,
-    ray: OnRay = None,
-    processes: Processes = None,
-) -> dict[str, Any]:
-    return in_job(job, part, ray) | {"processes": processes}
+    on = cluster(ray)
+    with aside(on):
+        done = ps.copy_tree(
+            source,
+            dest,
+            job=job,
+            part=part,
+            on=on,
+            checksum=checksum,
+            include=include or (),
+            exclude=exclude or (),
+            report=report,
+            processes=processes,
+            store=store,
+        )
+    show_synced(done, as_json=json)
 
 
 @app.command(
@@ -119,15 +86,17 @@ def _collect_job_options(
     "train.catalog --job s3://bucket/jobs/verify --ray auto"
 )
 @with_store
-@with_options("which", _collect_globs)
-@with_options("how", _collect_job_options)
 def verify(
     url: Annotated[str, Argument(metavar="URL", help="s3://bucket/prefix, or a directory.")],
     against: Annotated[str | None, Argument(metavar="AGAINST", help="Another tree, or a .catalog.")] = None,
     *,
     json: JsonOne = False,
-    which: dict[str, Any],
-    how: dict[str, Any],
+    job: JobFolder = None,
+    part: Part = None,
+    ray: OnRay = None,
+    processes: Processes = None,
+    include: IncludeUrl = None,
+    exclude: Exclude = None,
     store: Store,
 ) -> None:
     """Compare the objects below URL with those of AGAINST, or read all of them; print their number and digest.
@@ -135,8 +104,9 @@ def verify(
     Every object of AGAINST must be there: the same bytes, or the size and version of a catalog. Errors do not stop the
     other objects. With --job the same command continues, and only what failed is checked again.
     """
-    with aside(how.get("on")):
-        done = ps.verify(url, against, store=store, **which, **how)
+    on, globs = cluster(ray), {"include": include or (), "exclude": exclude or ()}
+    with aside(on):
+        done = ps.verify(url, against, job=job, part=part, on=on, processes=processes, store=store, **globs)
     show_verified(done, as_json=json)
 
 

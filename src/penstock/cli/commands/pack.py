@@ -7,40 +7,22 @@ from typer import Argument, BadParameter, Option, Typer
 
 import penstock as ps
 from penstock.cli.commands.index import show_index
-from penstock.cli.options import Store, job_output, size_bytes, with_options, with_store
+from penstock.cli.options import (
+    Exclude,
+    IncludeSource,
+    JobFolder,
+    JsonOne,
+    OnRay,
+    Part,
+    Store,
+    in_job,
+    size_bytes,
+    with_store,
+)
 from penstock.cli.output import aside, readable, write_row
 from penstock.display import counted
 
 app = Typer()
-
-
-def _how(
-    *,
-    samples: Annotated[int | None, Option(metavar="N", min=1, help="Most samples of a shard.")] = None,
-    most: Annotated[
-        str | None, Option("--bytes", metavar="SIZE", help="Most bytes of a shard. Default: 256MiB, without --samples.")
-    ] = None,
-    key: Annotated[
-        str, Option(metavar="RULE", help="first-dot, last-dot, or a regular expression: what forms a sample.")
-    ] = "first-dot",
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace other shards at DEST.")] = False,
-    verify: Annotated[bool, Option("--verify/--no-verify", help="Read each shard back and compare it.")] = True,
-) -> dict[str, Any]:
-    limits = {"samples": samples, "bytes": None if most is None else size_bytes(most, "--bytes")}
-    return limits | {"key": key, "overwrite": overwrite, "verify": verify}
-
-
-def _what(
-    *,
-    kind: Annotated[str, Option("--format", metavar="tar|zip|parquet|mds", help="Format of the shards.")] = "tar",
-    columns: Annotated[
-        str | None, Option(metavar="NAMES", help="Columns of MDS with their encodings, as jpg=jpeg,cls=int.")
-    ] = None,
-    include: Annotated[list[str] | None, Option(metavar="GLOB", help="Only keys below SOURCE like this.")] = None,
-    exclude: Annotated[list[str] | None, Option(metavar="GLOB", help="No keys like this.")] = None,
-) -> dict[str, Any]:
-    given = None if columns is None else dict(_pair(each) for each in columns.split(","))
-    return {"format": kind, "columns": given, "include": include or [], "exclude": exclude or []}
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -52,16 +34,29 @@ def _pair(text: str) -> tuple[str, str]:
 
 @app.command(epilog="Example: penstock pack s3://bucket/train/ s3://bucket/packed/ --samples 1000")
 @with_store
-@with_options("how", _how)
-@with_options("what", _what)
-@with_options("output", job_output)
 def pack(
     source: Annotated[str, Argument(metavar="SOURCE", help="A prefix, or a directory.")],
     dest: Annotated[str, Argument(metavar="DEST", help="Prefix or directory for the shards.")],
     *,
-    output: tuple[dict[str, Any], bool],
-    how: dict[str, Any],
-    what: dict[str, Any],
+    job: JobFolder = None,
+    part: Part = None,
+    ray: OnRay = None,
+    json: JsonOne = False,
+    kind: Annotated[str, Option("--format", metavar="tar|zip|parquet|mds", help="Format of the shards.")] = "tar",
+    columns: Annotated[
+        str | None, Option(metavar="NAMES", help="Columns of MDS with their encodings, as jpg=jpeg,cls=int.")
+    ] = None,
+    include: IncludeSource = None,
+    exclude: Exclude = None,
+    samples: Annotated[int | None, Option(metavar="N", min=1, help="Most samples of a shard.")] = None,
+    most: Annotated[
+        str | None, Option("--bytes", metavar="SIZE", help="Most bytes of a shard. Default: 256MiB, without --samples.")
+    ] = None,
+    key: Annotated[
+        str, Option(metavar="RULE", help="first-dot, last-dot, or a regular expression: what forms a sample.")
+    ] = "first-dot",
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace other shards at DEST.")] = False,
+    verify: Annotated[bool, Option("--verify/--no-verify", help="Read each shard back and compare it.")] = True,
     store: Store,
 ) -> None:
     """Write the objects below SOURCE into shards at DEST, with their catalog, index.catalog.
@@ -69,23 +64,23 @@ def pack(
     Objects with the same name up to the first dot form one sample. Each shard appears in one step, and is read back.
     Repeat an interrupted command to continue it. Exit code 1 if there are no objects.
     """
-    parts, json = output
+    parts = in_job(job, part, ray)
+    how: dict[str, Any] = {
+        "columns": None if columns is None else dict(_pair(each) for each in columns.split(",")),
+        "include": include or [],
+        "exclude": exclude or [],
+        "samples": samples,
+        "bytes": None if most is None else size_bytes(most, "--bytes"),
+    }
     with aside(parts.get("on")):
-        catalog = ps.pack(source, dest, store=store, **what, **how, **parts)
+        catalog = ps.pack(
+            source, dest, format=kind, key=key, overwrite=overwrite, verify=verify, store=store, **how, **parts
+        )
     if catalog is None:
         show_index(None, as_json=json)
         return
     shards = len({span.key for span in catalog.spans(range(len(catalog)))})
     size = catalog.total_bytes
     text = f"{dest}: {counted(len(catalog), 'sample')} in {counted(shards, 'shard')}, {readable(size)}"
-    write_row(
-        {
-            "catalog": f"{dest.rstrip('/')}/index.catalog",
-            "samples": len(catalog),
-            "shards": shards,
-            "size": size,
-            "digest": catalog.digest,
-        },
-        text,
-        as_json=json,
-    )
+    record = {"catalog": f"{dest.rstrip('/')}/index.catalog", "samples": len(catalog), "shards": shards, "size": size}
+    write_row(record | {"digest": catalog.digest}, text, as_json=json)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, Store, in_job, size_bytes, with_options, with_store
+from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, Store, in_job, size_bytes, with_store
 from penstock.cli.output import INTERRUPTED, aside, json_line, readable, save_page, write, write_row
 from penstock.display import counted
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from penstock.interop.zarr.documents import ArrayForm
-    from penstock.interop.zarr.rechunk import ArrayCopy, Copied
+    from penstock.interop.zarr.rechunk import ArrayCopy, Copied, CopyOptions
 
 app = Typer()
 zarr = Typer(no_args_is_help=True, help="Plan an epoch on zarr arrays; copy them into other chunks, shards, codecs.")
@@ -24,8 +24,23 @@ app.add_typer(zarr, name="zarr")
 _FORMAT = 3
 
 
-def _collect_form(
+@zarr.command(
+    epilog="Examples: penstock zarr copy s3://bucket/era5.zarr s3://bucket/train.zarr --chunks time=1 "
+    "--shards time=64; penstock zarr copy data.zarr gs://bucket/data.zarr --codec zstd:5 --job gs://bucket/jobs/1 "
+    "--part 3/16"
+)
+@with_store
+def copy(
+    source: Annotated[str, Argument(metavar="SOURCE", help="An array or a group: s3://bucket/era5.zarr.")],
+    dest: Annotated[str, Argument(metavar="DEST", help="Where it goes; nothing may be there.")],
     *,
+    job: JobFolder = None,
+    part: Part = None,
+    ray: OnRay = None,
+    json: Annotated[bool, Option("--json", help="One JSON object per line, for each array.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, a line for each array.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Go on with an unfinished copy, if there is one.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="First delete what is at DEST.")] = False,
     chunks: Annotated[
         list[str] | None, Option(metavar="SIZES", help="1,180,360; time=1,lat=all; tas:1,180,360. Default: as is.")
     ] = None,
@@ -35,57 +50,6 @@ def _collect_form(
     ] = None,
     zarr_format: Annotated[int | None, Option(metavar="3", help="Make format 3 of format 2.")] = None,
     memory: Annotated[str, Option(metavar="SIZE", help="The most memory for data.")] = "1GiB",
-) -> dict[str, Any]:
-    """Return the fields of ``CopyOptions`` that describe the copy."""
-    from penstock.interop.zarr.documents import parse_sizes
-
-    if zarr_format not in (None, _FORMAT):
-        raise Unusable(f"--zarr-format {zarr_format}: only 3 can be made, of format 2")
-    return {
-        "chunks": parse_sizes(chunks or (), "--chunks"),
-        "shards": parse_sizes(shards or (), "--shards"),
-        "codec": codec,
-        "zarr_format": zarr_format,
-        "memory_bytes": size_bytes(memory, "--memory"),
-    }
-
-
-def _manner(
-    *,
-    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, a line for each array.")] = False,
-    resume: Annotated[bool, Option("--resume", help="Go on with an unfinished copy, if there is one.")] = False,
-    overwrite: Annotated[bool, Option("--overwrite", help="First delete what is at DEST.")] = False,
-) -> dict[str, Any]:
-    """Return the fields of ``CopyOptions`` that say how to treat an existing destination."""
-    return {"dry_run": dry_run, "resume": resume, "overwrite": overwrite}
-
-
-def _collect_copy_options(
-    *,
-    job: JobFolder = None,
-    part: Part = None,
-    ray: OnRay = None,
-    json: Annotated[bool, Option("--json", help="One JSON object per line, for each array.")] = False,
-) -> tuple[dict[str, Any], bool]:
-    return in_job(job, part, ray), json
-
-
-@zarr.command(
-    epilog="Examples: penstock zarr copy s3://bucket/era5.zarr s3://bucket/train.zarr --chunks time=1 "
-    "--shards time=64; penstock zarr copy data.zarr gs://bucket/data.zarr --codec zstd:5 --job gs://bucket/jobs/1 "
-    "--part 3/16"
-)
-@with_store
-@with_options("form", _collect_form)
-@with_options("manner", _manner)
-@with_options("carried", _collect_copy_options)
-def copy(
-    source: Annotated[str, Argument(metavar="SOURCE", help="An array or a group: s3://bucket/era5.zarr.")],
-    dest: Annotated[str, Argument(metavar="DEST", help="Where it goes; nothing may be there.")],
-    *,
-    carried: tuple[dict[str, Any], bool],
-    manner: dict[str, Any],
-    form: dict[str, Any],
     store: Store,
 ) -> None:
     """Copy a zarr array or group into other chunks, shards and codecs, within a bounded memory.
@@ -94,20 +58,38 @@ def copy(
     the copy as an array. A copy that was interrupted goes on with --resume. With --job, the same command continues,
     and several machines share the work with --part or --ray.
     """
-    from penstock.interop.zarr.rechunk import CopyOptions, CopyRun
+    from penstock.interop.zarr.documents import parse_sizes
+    from penstock.interop.zarr.rechunk import CopyOptions
 
-    began, (parts, json) = monotonic(), carried
-    if parts:
-        from penstock.interop.zarr.parts import copy as copy_in_parts
-
-        with aside(parts.get("on")):
-            done = copy_in_parts(source, dest, store=store, **form, **manner, **parts)
-        show_arrays(done, as_json=json)
+    if zarr_format not in (None, _FORMAT):
+        raise Unusable(f"--zarr-format {zarr_format}: only 3 can be made, of format 2")
+    how: dict[str, Any] = {
+        "chunks": parse_sizes(chunks or (), "--chunks"),
+        "shards": parse_sizes(shards or (), "--shards"),
+        "codec": codec,
+        "zarr_format": zarr_format,
+        "memory_bytes": size_bytes(memory, "--memory"),
+        "dry_run": dry_run,
+        "resume": resume,
+        "overwrite": overwrite,
+    }
+    parts = in_job(job, part, ray)
+    if not parts:
+        _copy_here(source, dest, CopyOptions(**how), store, as_json=json)
         return
-    options = CopyOptions(**form, **manner)
-    run = CopyRun(source, dest, options, store)
+    from penstock.interop.zarr.parts import copy as copy_in_parts
+
+    with aside(parts.get("on")):
+        done = copy_in_parts(source, dest, store=store, **how, **parts)
+    show_arrays(done, as_json=json)
+
+
+def _copy_here(source: str, dest: str, options: "CopyOptions", store: Store, *, as_json: bool) -> None:
+    from penstock.interop.zarr.rechunk import CopyRun
+
+    began, run = monotonic(), CopyRun(source, dest, options, store)
     if options.dry_run:
-        _print(run.result.arrays, "planned", as_json=json)
+        _print(run.result.arrays, "planned", as_json=as_json)
         return
     try:
         run.execute()
@@ -116,7 +98,7 @@ def copy(
         # now is safe: readers see only whole objects, and the journal is written.
         sys.stderr.flush()
         os._exit(INTERRUPTED)
-    if json:
+    if as_json:
         _print(run.result.arrays, "copied", as_json=True)
         return
     done, elapsed_s = run.result, monotonic() - began
@@ -168,100 +150,61 @@ def _layout(form: "ArrayForm") -> str:
     return f"chunks {'x'.join(map(str, form.chunks)) or '1'}{shards} {form.codecs}"
 
 
-def _samples(
+@zarr.command(epilog="Example: penstock zarr plan s3://bucket/era5.zarr/t2m --dims time --batch 32 --ranks 4")
+@with_store
+def plan(
+    url: Annotated[str, Argument(metavar="URL", help="An array or a group; several with --along.")],
     *,
-    dims: Annotated[str | None, Option(help="Samples are numbered along these: time,member. Default: first.")] = None,
-    offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a sample: -1,0; or 0:4.")] = "0",
-    stride: Annotated[int | None, Option(min=1, help="From one sample to the next.")] = None,
-    patch: Annotated[str | None, Option(metavar="SIZES", help="Of patches: lat=64,lon=64.")] = None,
-    halo: Annotated[int, Option(min=0, help="Elements around a patch.")] = 0,
-    shuffle: Annotated[bool, Option("--shuffle/--no-shuffle", help="Permute the samples.")] = True,
-) -> dict[str, Any]:
-    """Return the arguments of ``ps.ZarrDataset`` that describe a sample."""
-    return {
-        "dims": None if dims is None else dims.split(","),
-        "offsets": _numbers(offsets, "--offsets"),
-        "stride": stride,
-        "patch": None if patch is None else _sizes(patch, "--patch"),
-        "halo": halo,
-        "shuffle": shuffle,
-    }
-
-
-def _rest(
-    *,
+    html: Annotated[str | None, Option(metavar="FILE", help="Write a page with the plan, too.")] = None,
+    json: JsonOne = False,
     targets: Annotated[str | None, Option(metavar="URL", help="Of targets: an array or a group.")] = None,
     target_offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a target.")] = "0",
     along: Annotated[
         str | None, Option(metavar="DIM", help="Join the stores that the * of a quoted URL matches along this: time.")
     ] = None,
     align: Annotated[
-        str | None,
-        Option(metavar="WORD", help="Together along --dims are elements of one index, or coordinates."),
+        str | None, Option(metavar="WORD", help="Together along --dims are elements of one index, or coordinates.")
     ] = None,
     window: Annotated[str, Option(metavar="SIZE", help="Chunks whose samples are mixed.")] = "256MiB",
     memory: Annotated[str, Option(metavar="SIZE", help="What a process may hold.")] = "1GiB",
-) -> dict[str, Any]:
-    """Return the other arguments of ``ps.ZarrDataset``: targets, stores and memory."""
-    return {
-        "targets": targets,
-        "target_offsets": _numbers(target_offsets, "--target-offsets"),
-        "along": along,
-        "align": align,
-        "window_bytes": size_bytes(window, "--window"),
-        "memory_bytes": size_bytes(memory, "--memory"),
-    }
-
-
-def _collect_training(
-    *,
     batch: Annotated[int, Option(min=1, help="Samples of a batch, per rank.")] = 32,
     ranks: Annotated[int, Option(min=1, help="Processes that train.")] = 1,
     workers: Annotated[int, Option(min=0, help="Worker processes of each; 0: threads.")] = 0,
     latency: Annotated[float, Option(metavar="MS", min=0, help="To the first byte of an answer.")] = 30.0,
     bandwidth: Annotated[str, Option(metavar="SIZE", help="Per second and rank.")] = "1.25GB",
     threads: Annotated[int, Option(min=1, help="That decode, in each process.")] = 4,
-) -> dict[str, Any]:
-    """Return the arguments of ``ZarrDataset.plan``."""
-    return {
-        "batch_size": batch,
-        "ranks": ranks,
-        "workers": workers,
-        "latency_s": latency / 1000,
-        "bandwidth": max(size_bytes(bandwidth, "--bandwidth"), 1),
-        "threads": threads,
-    }
-
-
-def _output(
-    *,
-    html: Annotated[str | None, Option(metavar="FILE", help="Write a page with the plan, too.")] = None,
-    json: JsonOne = False,
-) -> tuple[str | None, bool]:
-    return html, json
-
-
-@zarr.command(epilog="Example: penstock zarr plan s3://bucket/era5.zarr/t2m --dims time --batch 32 --ranks 4")
-@with_store
-@with_options("samples", _samples)
-@with_options("training", _collect_training)
-@with_options("rest", _rest)
-@with_options("output", _output)
-def plan(
-    url: Annotated[str, Argument(metavar="URL", help="An array or a group; several with --along.")],
-    *,
-    output: tuple[str | None, bool],
-    rest: dict[str, Any],
-    training: dict[str, Any],
-    samples: dict[str, Any],
+    dims: Annotated[str | None, Option(help="Samples are numbered along these: time,member. Default: first.")] = None,
+    offsets: Annotated[str, Option(metavar="NUMBERS", help="Elements of a sample: -1,0; or 0:4.")] = "0",
+    stride: Annotated[int | None, Option(min=1, help="From one sample to the next.")] = None,
+    patch: Annotated[str | None, Option(metavar="SIZES", help="Of patches: lat=64,lon=64.")] = None,
+    halo: Annotated[int, Option(min=0, help="Elements around a patch.")] = 0,
+    shuffle: Annotated[bool, Option("--shuffle/--no-shuffle", help="Permute the samples.")] = True,
     store: Store,
 ) -> None:
     """Estimate an epoch of ps.ZarrDataset: requests, bytes, memory, rate, and what would be faster.
 
     Reads the metadata and eight chunks.
     """
-    found = ps.ZarrDataset(url, store=store, **samples, **rest).plan(**training)
-    html, json = output
+    dataset = ps.ZarrDataset(
+        url,
+        targets,
+        along=along,
+        dims=None if dims is None else dims.split(","),
+        offsets=_numbers(offsets, "--offsets"),
+        target_offsets=_numbers(target_offsets, "--target-offsets"),
+        stride=stride,
+        patch=None if patch is None else _sizes(patch, "--patch"),
+        halo=halo,
+        align=align,  # type: ignore[arg-type]  # the dataset checks it
+        shuffle=shuffle,
+        window_bytes=size_bytes(window, "--window"),
+        memory_bytes=size_bytes(memory, "--memory"),
+        store=store,
+    )
+    bytes_per_s = max(size_bytes(bandwidth, "--bandwidth"), 1)
+    found = dataset.plan(
+        batch, ranks=ranks, workers=workers, latency_s=latency / 1000, bandwidth=bytes_per_s, threads=threads
+    )
     if html is not None:
         save_page(html, found.to_html())
     write((json_line(found.as_record()) if json else repr(found)) + "\n")

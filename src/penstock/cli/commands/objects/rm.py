@@ -4,14 +4,13 @@
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from threading import Event
 from time import time
 from typing import Annotated
 
 from typer import Argument, Option, Typer
 
-from penstock.cli.options import JsonObjects, Store, with_options, with_store
+from penstock.cli.options import JsonObjects, Store, with_store
 from penstock.cli.output import Report, harmless, moment, readable, write_row
 from penstock.display import counted
 from penstock.engine.contracts.driver import Delete
@@ -33,53 +32,23 @@ _DAY_HOURS = 24.0
 _SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _RemovalArguments:
-    recursive: bool = False
-    dry_run: bool = False
-    yes: bool = False
-    whole_bucket: bool = False
-    json: bool = False
-
-
-def _how(
-    *,
-    recursive: Annotated[bool, Option("--recursive", "-r", help="Delete whole trees.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted, one per line.")] = False,
-    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
-    whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow emptying a whole bucket.")] = False,
-    json: JsonObjects = False,
-) -> _RemovalArguments:
-    return _RemovalArguments(recursive, dry_run, yes, whole_bucket, json)
-
-
-def _hours(
+@app.command(
+    epilog="Examples: penstock rm --dry-run 's3://bucket/train/**/*.tmp'; penstock rm --incomplete s3://bucket/",
+)
+@with_store
+def rm(
+    urls: Annotated[list[str], Argument(metavar="URL", help="Objects, trees (with -r), or globs in quotes.")],
     *,
     incomplete: Annotated[bool, Option("--incomplete", help="Instead of objects, abort unfinished uploads.")] = False,
     older_than: Annotated[
         float | None,
         Option(min=0, metavar="HOURS", help="With --incomplete: only uploads older than this. Default: 24."),
     ] = None,
-) -> float | None:
-    if incomplete:
-        return _DAY_HOURS if older_than is None else older_than
-    if older_than is not None:
-        # Without this refusal, objects of any age would be deleted.
-        raise Unusable("--older-than is for --incomplete: penstock find --older lists old objects")
-    return None
-
-
-@app.command(
-    epilog="Examples: penstock rm --dry-run 's3://bucket/train/**/*.tmp'; penstock rm --incomplete s3://bucket/",
-)
-@with_store
-@with_options("how", _how)
-@with_options("hours", _hours)
-def rm(
-    urls: Annotated[list[str], Argument(metavar="URL", help="Objects, trees (with -r), or globs in quotes.")],
-    *,
-    how: _RemovalArguments,
-    hours: float | None,
+    recursive: Annotated[bool, Option("--recursive", "-r", help="Delete whole trees.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print what would be deleted, one per line.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow emptying a whole bucket.")] = False,
+    json: JsonObjects = False,
     store: Store,
 ) -> None:
     """Delete objects. Exit code 1 if nothing matches.
@@ -88,27 +57,30 @@ def rm(
     needs --whole-bucket. The working directory, the home directory and directories above them are refused. A link
     itself is deleted, not its target. Local directories stay.
     """
-    if hours is not None:
-        _abort(urls, hours, store, how)
+    if incomplete:
+        _abort(urls, _DAY_HOURS if older_than is None else older_than, store, dry_run=dry_run, as_json=json)
         return
+    if older_than is not None:
+        # Without this refusal, objects of any age would be deleted.
+        raise Unusable("--older-than is for --incomplete: penstock find --older lists old objects")
     for url in urls:
         require(url, store, Delete)
-    selections = [link(url, store) or select(url, store, recursive=how.recursive) for url in urls]
+    selections = [link(url, store) or select(url, store, recursive=recursive) for url in urls]
     for each in selections:
-        if how.recursive:
+        if recursive:
             check_recursive(each)
-        check_tree(each, "name a prefix in it, or say --whole-bucket if you mean it", whole_bucket=how.whole_bucket)
+        check_tree(each, "name a prefix in it, or say --whole-bucket if you mean it", whole_bucket=whole_bucket)
     found = [(each.source, each.entries()) for each in selections]
     victims: Iterable[Victim] = ((source, meta) for source, metas in found for meta in metas)
-    if how.dry_run:
+    if dry_run:
         for source, meta in victims:
             url = source.url(meta.key)
-            write_row({"url": url, "size": meta.size, "status": "planned"}, url, as_json=how.json)
+            write_row({"url": url, "size": meta.size, "status": "planned"}, url, as_json=json)
         return
-    if not how.yes and sys.stdin.isatty() and sys.stderr.isatty():
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         victims = list(victims)
         _ask(victims)
-    _delete_victims(victims, as_json=how.json)
+    _delete_victims(victims, as_json=json)
 
 
 def _ask(victims: Sequence[Victim]) -> None:
@@ -143,7 +115,7 @@ async def _delete_victim(victim: Victim) -> None:
     await tasks.delete(source, meta.key)
 
 
-def _abort(urls: Sequence[str], hours: float, store: Store, how: _RemovalArguments) -> None:
+def _abort(urls: Sequence[str], hours: float, store: Store, *, dry_run: bool, as_json: bool) -> None:
     """Abort uploads to keys that begin with one of ``urls`` and were started more than ``hours`` ago.
 
     Nothing shows whether the process of an upload still runs, so ``hours`` must be longer than any upload takes.
@@ -160,9 +132,9 @@ def _abort(urls: Sequence[str], hours: float, store: Store, how: _RemovalArgumen
         if upload.begun is None:
             ageless.append(harmless(url))
             continue
-        record = {"url": url, "begun": moment(upload.begun), "status": "planned" if how.dry_run else "aborted"}
-        write_row(record, url, as_json=how.json)
-        if not how.dry_run:
+        record = {"url": url, "begun": moment(upload.begun), "status": "planned" if dry_run else "aborted"}
+        write_row(record, url, as_json=as_json)
+        if not dry_run:
             source.abort(upload)
         found += 1
     if ageless:
@@ -171,7 +143,7 @@ def _abort(urls: Sequence[str], hours: float, store: Store, how: _RemovalArgumen
         print(f"left {len(ageless):,}, {why}: {', '.join(shown)}{more}", file=sys.stderr)
     if not found:
         raise NotFound(f"no upload there is unfinished after {hours:g} hours", url=urls[0])
-    print(f"{'would abort' if how.dry_run else 'aborted'} {counted(found, 'upload')}", file=sys.stderr)
+    print(f"{'would abort' if dry_run else 'aborted'} {counted(found, 'upload')}", file=sys.stderr)
 
 
 def _old(urls: Sequence[str], hours: float, store: Store) -> Iterator[tuple[Source, Upload]]:
