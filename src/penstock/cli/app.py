@@ -13,9 +13,12 @@ from penstock.version import VERSION
 
 # Module of ``commands`` with each command, in the order of the help. Its ``app`` has the command.
 _HOMES = {
-    **{name: f"objects.{name}" for name in ("ls", "stat", "cp")},
+    "ls": "objects.ls",
+    "stat": "objects.ls",
+    "cp": "objects.cp",
     "mv": "objects.cp",
-    **{name: f"objects.{name}" for name in ("rm", "cat", "du", "find")},
+    **{name: f"objects.{name}" for name in ("rm", "cat", "du")},
+    "find": "objects.ls",
     **{name: name for name in ("index", "pack", "sync")},
     "copy-tree": "jobs",
     "verify": "jobs",

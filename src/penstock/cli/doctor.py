@@ -118,7 +118,6 @@ def _make_source(location: Location, store: StoreOptions | str | None) -> Source
 
 
 def _examine_network(source: Source, location: Location) -> Iterator[Finding]:
-    """Yield the findings before the first store operation: network and credentials."""
     origin = _origin(source, location)
     transport = source.options.transport
     if origin and not _proxy(source, origin):
@@ -206,7 +205,6 @@ class Way:
 
     @property
     def endpoint(self) -> str:
-        """Setting that names the scheme."""
         return self.where.partition(", ")[0]
 
 
@@ -351,7 +349,6 @@ def _compare_clocks(finding: Finding, connection: socket.socket, netloc: str) ->
 
 
 def _examine_objects(source: Source, key: str, *, read_only: bool, speed: bool) -> Iterator[Finding]:
-    """Yield the findings about objects: an existing one, or one that is written for the examination."""
     listed, first = listing(source, key)
     yield listed
     if read_only or not source.supports(Put):
@@ -489,7 +486,6 @@ def examine_write(source: Source, stem: str) -> Iterator[Finding]:
 
 
 def examine_delete(source: Source, stem: str, *, speed: bool = False) -> Finding:
-    """Delete the written objects, and check that the first one no longer exists."""
     key = f"{stem}object"
     with step("delete") as finding:
         clear(source, stem, speed=speed)

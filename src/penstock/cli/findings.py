@@ -29,15 +29,12 @@ class Finding:
     error: PenstockError | None = field(default=None, compare=False)
 
     def fail(self, detail: str) -> None:
-        """Set the outcome to ``failed``."""
         self.outcome, self.detail = "failed", detail
 
     def warn(self, detail: str) -> None:
-        """Set the outcome to ``warned``."""
         self.outcome, self.detail = "warned", detail
 
     def skip(self, detail: str) -> None:
-        """Set the outcome to ``skipped``."""
         self.outcome, self.detail = "skipped", detail
 
 
@@ -45,11 +42,9 @@ class step:  # noqa: N801  used like a function
     """Context manager that times a block and turns its error into a finding; ``Unsupported`` skips the step."""
 
     def __init__(self, name: str) -> None:
-        """Start a finding with this name."""
         self._finding, self._began = Finding(name), time.monotonic()
 
     def __enter__(self) -> Finding:
-        """Return the finding, for the block to fill."""
         return self._finding
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:

@@ -202,7 +202,6 @@ def with_options(keyword: str, make: Callable[..., object]) -> Callable[[Callabl
 
 
 def cluster(address: str | None) -> Ray | None:
-    """Return the cluster that ``--ray`` names; None without it."""
     return None if address is None else Ray(address=address)
 
 

@@ -70,7 +70,6 @@ def exit_on_error() -> Iterator[None]:
 
 
 def code_of(error: object) -> int:
-    """Return the exit code of a failure."""
     return next((code for kind, code in CODES.items() if isinstance(error, kind)), _OTHER)
 
 
@@ -184,7 +183,6 @@ class Report:
     """
 
     def __init__(self, verb: str, *, as_json: bool = False) -> None:
-        """Create a report of objects with the status ``verb``, such as "copied"."""
         self._verb = verb
         self._as_json = as_json
         self._counts: Counter[str] = Counter()
@@ -194,7 +192,6 @@ class Report:
         self._began = monotonic()
 
     def __enter__(self) -> Self:
-        """Return itself."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
@@ -228,7 +225,6 @@ class Report:
             self._counts[status] += number
 
     def fail(self, record: dict[str, object], size_bytes: int, error: PenstockError) -> None:
-        """Count a failed object."""
         self._counts["failed"] += 1
         self._worst = worse_of(self._worst, error)
         self._remark(str(error))

@@ -36,13 +36,11 @@ class Screen:
     """Standard output, through rich: colours and bars on a terminal, plain lines elsewhere."""
 
     def __init__(self) -> None:
-        """Create the console for standard output."""
         from rich.console import Console
 
         self._console = Console(highlight=False, soft_wrap=True)
 
     def title(self, text: str) -> None:
-        """Print a heading after an empty line."""
         from rich.text import Text
 
         self._console.print(Text(f"\n{text}", "bold"))

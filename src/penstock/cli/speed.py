@@ -83,7 +83,6 @@ def _of_size(metas: Sequence[ObjectMeta], least: int, most: int = 1 << 62) -> li
 
 
 def _write_small(source: Source, stem: str) -> list[ObjectMeta]:
-    """Write the small objects, many at once; return them."""
     keys, body = written_keys(stem)[1:] if stem else [], os.urandom(_WRITTEN_BYTES)
     metas = []
 
@@ -122,7 +121,6 @@ def _ranges(meta: ObjectMeta) -> Iterator[Span]:
 
 
 def _measure_reads(finding: Finding, source: Source, spans: Iterator[Span], what: str) -> None:
-    """Read spans for 3 s, and describe the rates after the warm-up."""
     began = monotonic()
     warm_s, count, size = 0.0, 0, 0
     with source.lookahead(spans) as ahead:

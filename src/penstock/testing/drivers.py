@@ -69,8 +69,7 @@ class _Once(Generic[T]):
         self._inbox.finished(self)
         return None
 
-    def look(self) -> None:
-        """Do nothing: without retries there is nothing to report."""
+    def look(self) -> None: ...
 
     def result(self) -> T:
         self._inbox.wait_any((self,), WAIT_S)
@@ -90,7 +89,6 @@ class Trial:
         self._writer = Trial(*writer) if writer is not None and writer[0] is not driver else self
 
     def has(self, *verbs: Callable[..., object]) -> bool:
-        """Return whether the driver has all of these verbs."""
         return all(supports(self.driver, verb) for verb in verbs)
 
     def verb(self, verb: Callable[..., V]) -> V:
@@ -100,25 +98,24 @@ class Trial:
         return cast("V", self.driver)
 
     def do(self, exchange: Exchange[T]) -> T:
-        """Send one exchange and return its parsed result."""
         return self.all((exchange,))[0]
 
     def all(self, exchanges: Iterable[Exchange[T]]) -> list[T]:
         """Send many exchanges at once; return their results in order."""
+        return [call.result() for call in self._send(exchanges)]
+
+    def version(self, exchange: Exchange[T]) -> str:
+        """Send one exchange, which must succeed, and return the version that its answer named."""
+        (call,) = self._send((exchange,))
+        call.result()
+        return call.version
+
+    def _send(self, exchanges: Iterable[Exchange[T]]) -> list[_Once[T]]:
         self.driver.prepare()
         inbox = Inbox()
         calls = [_Once(exchange, inbox) for exchange in exchanges]
         self._transport.submit(calls)
-        return [call.result() for call in calls]
-
-    def version(self, exchange: Exchange[T]) -> str:
-        """Send one exchange, which must succeed, and return the version that its answer named."""
-        self.driver.prepare()
-        inbox = Inbox()
-        call = _Once(exchange, inbox)
-        self._transport.submit((call,))
-        call.result()
-        return call.version
+        return calls
 
     def payload(self, data: bytes) -> Payload:
         """Return a body with the digest that the driver's store requires."""
@@ -129,7 +126,6 @@ class Trial:
         return Payload(data, digest.hexdigest())
 
     def put(self, key: str, data: bytes, metadata: Mapping[str, str] | None = None) -> str:
-        """Write one object; return its ETag."""
         return self._writer.do(self._writer.written(key, data, metadata or {}))
 
     def put_all(self, keys: Sequence[str]) -> None:
@@ -141,7 +137,6 @@ class Trial:
         return self.verb(Put).put(key, self.payload(data), Attributes("text/plain", metadata))
 
     def head(self, key: str) -> ObjectMeta:
-        """Describe one object."""
         return self.do(self.driver.head(key))
 
     def get(self, key: str, etag: str = "", most_bytes: int = UNKNOWN_BYTES) -> bytes:
@@ -151,13 +146,11 @@ class Trial:
         return got
 
     def read(self, key: str, start: int, stop: int, etag: str = "", *, whole: bool = False) -> bytes:
-        """Read one span."""
         target = Buffer.allocate(stop - start)
         got = self.do(self.driver.read(Span(key, start, stop, etag, whole), target))
         return target.take()[:got]
 
     def pages(self, prefix: str = "", start_after: str = "", delimiter: str = "") -> Iterator[Page]:
-        """List all pages."""
         driver = self.verb(List)
         page = self.do(driver.list(prefix, start_after=start_after, delimiter=delimiter))
         yield page
@@ -166,7 +159,6 @@ class Trial:
             yield page
 
     def keys(self, prefix: str = "", start_after: str = "") -> list[str]:
-        """List all keys."""
         return [entry.key for page in self.pages(prefix, start_after) for entry in page.entries]
 
 
@@ -213,7 +205,6 @@ class Setting:
 
     @pytest.fixture
     def trial(self, store: tuple[Driver, Transport], writer: tuple[Driver, Transport]) -> Trial:
-        """Return the store with its verbs as plain calls."""
         return Trial(*store, writer)
 
 

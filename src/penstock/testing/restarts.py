@@ -69,13 +69,11 @@ class Counted:
     """
 
     def __init__(self, loader: Iterable[Any], batches: _StateAt) -> None:
-        """Count the batches that ``loader`` yields."""
         self._loader = loader
         self._batches = batches
         self._state = batches.state_at(0)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the loader's batches."""
         for number, batch in enumerate(self._loader, 1):
             self._state = self._batches.state_at(number)
             yield batch

@@ -86,12 +86,10 @@ class Scripted:
         self.connections = 0
 
     def __enter__(self) -> Self:
-        """Start to accept connections."""
         threading.Thread(target=self._accept, name="scripted", daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop listening and close all connections."""
         with suppress(OSError):
             # ``close`` alone would not wake the thread in ``accept``.
             self._listener.shutdown(socket.SHUT_RDWR)

@@ -61,7 +61,6 @@ def _place(
 
 @contextmanager
 def _disk_errors(place: "ps.cache.Cache") -> Iterator[None]:
-    """Raise ``Unusable`` for errors of the disk."""
     try:
         yield
     except PenstockError:
@@ -116,7 +115,6 @@ def ls(
 
 
 def as_url(row: CacheRow) -> str:
-    """Return the URL."""
     return harmless(row.url)
 
 
@@ -127,7 +125,6 @@ def as_long(row: CacheRow) -> str:
 
 
 def as_json(row: CacheRow) -> str:
-    """Return a JSON object on one line."""
     record = {
         "url": row.url,
         "etag": row.etag,

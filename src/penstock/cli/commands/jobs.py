@@ -111,7 +111,6 @@ def verify(
 
 
 def show_verified(done: Verified, *, as_json: bool) -> None:
-    """Write the result of a verification."""
     record = {"objects": done.objects, "bytes": done.bytes, "digest": done.digest or None, "parts": done.parts}
     text = f"{counted(done.objects, 'object')} verified, {readable(done.bytes)}"
     write_row(record, text + (f", digest {done.digest}" if done.digest else ""), as_json=as_json)

@@ -85,7 +85,6 @@ def sync(
 
 
 def show_synced(done: Synced, *, as_json: bool) -> None:
-    """Write the counts of a job."""
     names = ("copied", "copied_bytes", "unchanged", "deleted", "skipped", "failed", "parts", "parts_done")
     record = {name: getattr(done, name) for name in (*names, "parts_failed")}
     deleted = f"{done.deleted:,} deleted, " if done.deleted else ""

@@ -196,7 +196,6 @@ def _sum_received(values: Mapping[str, Any]) -> int:
 
 
 def loader_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a loader."""
     if "batches" not in row:
         yield f"process {row['process']}: a loader without a batch for {row['silent_s']:,.0f} s, or longer"
         return
@@ -271,7 +270,6 @@ def _parse_float(text: str) -> float:
 
 
 def metrics_record(name: str, before: Mapping[str, float] | None, now: Mapping[str, float]) -> dict[str, Any]:
-    """Return what changed between two looks at a host or a cache, per second."""
     old = before or {**now, "at": now["at"] - 1}
     elapsed_s = max(now["at"] - old["at"], 1e-9)
     kind = "cache" if any(each.startswith("cache_") for each in now) else "host"
@@ -290,7 +288,6 @@ def _quantile(buckets: Mapping[float, float], share: float) -> float | None:
 
 
 def metrics_lines(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a host or a cache."""
     if "cache" in row:
         yield f"cache {row['cache']}"
         yield f"  reads     {row['cache_hits_per_s']:,.4g}/s served, {row['cache_misses_per_s']:,.4g}/s not there"

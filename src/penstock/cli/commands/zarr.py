@@ -109,7 +109,6 @@ def _copy_here(source: str, dest: str, options: "CopyOptions", store: Store, *, 
 
 
 def show_arrays(done: "Copied", *, as_json: bool) -> None:
-    """Write the result of a job: each array, and whether all of it is there."""
     if as_json:
         _print(done.arrays, "copied" if done.complete else "in parts", as_json=True)
         return

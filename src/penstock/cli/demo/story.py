@@ -63,7 +63,6 @@ class Demo:
     keep: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse contradictory settings."""
         if self.bucket is None and (self.endpoint is not None or self.keep):
             raise ConfigError("--endpoint and --keep are for a bucket of yours: name it with --bucket")
         if self.bucket is not None and self.provider is not None:
@@ -113,7 +112,6 @@ class _Story:
     """Single run of the demo at one URL."""
 
     def __init__(self, url: str, server: str, epochs: int) -> None:
-        """Print the title and the settings."""
         self.tally = Tally()
         self._url = url
         self._epochs = epochs
@@ -125,7 +123,6 @@ class _Story:
         self._screen.say("seed", str(SEED))
 
     def fill(self) -> None:
-        """Upload the images."""
         began = perf_counter()
         with self._screen.bar("uploading", COUNT) as show:
             size_bytes = upload(self._url, show)
@@ -305,7 +302,6 @@ class Pace:
     waited_s: float = 0.0
 
     def __add__(self, other: Pace) -> Pace:
-        """Return the sum of both."""
         return Pace(self.objects + other.objects, self.elapsed_s + other.elapsed_s, self.waited_s + other.waited_s)
 
     def __str__(self) -> str:
@@ -348,7 +344,6 @@ class Tally:
     _lost: dict[int, _Batch] = field(default_factory=dict)
 
     def hear(self, event: dict[str, Any]) -> None:
-        """Add one report."""
         match event:
             case {"ready": step, "batches": batches, "images": images}:
                 self.step = self.began = step
@@ -368,7 +363,6 @@ class Tally:
                 self.accuracy = accuracy
 
     def place(self, step: int) -> str:
-        """Return a description of a step's position in its epoch."""
         epoch, batch = divmod(step, self.batches)
         return f"in epoch {epoch + 1}, after {batch} of {self.batches} batches"
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import base64
-import hmac
 import re
 from dataclasses import replace
-from hashlib import md5, sha256
+from hashlib import md5
 from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_from_bytes, unquote, unquote_to_bytes
+from urllib.parse import quote, unquote
 
 from penstock.stores.oss.options import OSSOptions
-from penstock.testing.faults.amazon import check_age, seconds
+from penstock.testing.faults.amazon import check_age, check_hmac, quote_key, seconds
 from penstock.testing.faults.dialect import Access, Words, get, listing
 from penstock.testing.faults.message import Answer, Refused, Request, document
 from penstock.testing.faults.script import FAULTS, WITHOUT_REGIONS
@@ -40,7 +39,6 @@ def _crc64(data: bytes) -> str:
 
 
 def _check_header(request: Request, access: Access, now: float) -> None:
-    """Raise ``Refused`` unless the signature in the header is correct."""
     headers = request.headers
     form = _FORM.fullmatch(headers.get("authorization", ""))
     if form is None:
@@ -63,7 +61,6 @@ def _check_header(request: Request, access: Access, now: float) -> None:
 
 
 def _check_query(request: Request, access: Access, now: float) -> None:
-    """Raise ``Refused`` unless the query of a presigned URL is correct."""
     given = request.parameters
     form = _CREDENTIAL.fullmatch(given.get("x-oss-credential", ""))
     if form is None or given.get("x-oss-signature-version") != "OSS4-HMAC-SHA256":
@@ -80,21 +77,15 @@ def _check_query(request: Request, access: Access, now: float) -> None:
 
 
 def _check_signed(canonical: bytes, signature: str, secret: str, stamp: str, region: str) -> None:
-    """Raise ``Refused`` unless ``signature`` is that of the canonical request, at the time of ``stamp``."""
-    day = stamp[:8]
-    text = f"OSS4-HMAC-SHA256\n{stamp}\n{day}/{region}/oss/aliyun_v4_request\n{sha256(canonical).hexdigest()}"
-    derived = f"aliyun_v4{secret}".encode()
-    for word in (day, region, "oss", "aliyun_v4_request", text):
-        derived = hmac.digest(derived, word.encode(), "sha256")
-    if not hmac.compare_digest(derived.hex(), signature):
-        raise Refused(403, "SignatureDoesNotMatch")
+    scope = (stamp[:8], region, "oss", "aliyun_v4_request")
+    check_hmac(f"OSS4-HMAC-SHA256\n{stamp}", scope, canonical, f"aliyun_v4{secret}", signature)
 
 
 def _canonical(request: Request, additional: list[str]) -> bytes:
     """Return the canonical request of the parsed bucket and key."""
     signed = sorted({*additional, *(name for name in request.headers if name in _HEADERS or name[:6] == "x-oss-")})
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
-    query = sorted((_quote_key(name), _quote_key(value)) for name, _, value in pairs)
+    query = sorted((quote_key(name, "-_.~"), quote_key(value, "-_.~")) for name, _, value in pairs)
     parts = (
         request.method,
         quote(f"/{request.bucket}/{request.key}", safe="/-_.~"),
@@ -105,10 +96,6 @@ def _canonical(request: Request, additional: list[str]) -> bytes:
         "UNSIGNED-PAYLOAD",
     )
     return "\n".join(parts).encode("latin-1")
-
-
-def _quote_key(text: str) -> str:
-    return quote_from_bytes(unquote_to_bytes(text), safe="-_.~")
 
 
 def _check_body(request: Request) -> None:

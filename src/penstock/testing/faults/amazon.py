@@ -21,7 +21,7 @@ from penstock.testing.faults.dialect import Access, Words
 from penstock.testing.faults.message import Refused, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.options import StoreOptions
     from penstock.testing.faults.dialect import Bucket, Stored
@@ -84,14 +84,9 @@ def check_signature(
     owed = {"host", *(name for name in headers if name.startswith(scheme.prefix))}
     if signed != sorted(signed) or not owed <= set(signed):
         raise Refused(403, "AccessDenied", "there are headers which were not signed")
-    scope = f"{day}/{region}/{service}/{terminator}"
     canonical = _canonical(request, signed, f"{scheme.prefix}content-sha256")
-    text = f"{algorithm}\n{stamp}\n{scope}\n{sha256(canonical).hexdigest()}"
-    secret = f"{scheme.name}{keys[key]}".encode()
-    for word in (day, region, service, terminator, text):
-        secret = hmac.digest(secret, word.encode(), "sha256")
-    if not hmac.compare_digest(secret.hex(), signature):
-        raise Refused(403, "SignatureDoesNotMatch")
+    scope = (day, region, service, terminator)
+    check_hmac(f"{algorithm}\n{stamp}", scope, canonical, f"{scheme.name}{keys[key]}", signature)
 
 
 def check_query(
@@ -118,15 +113,18 @@ def check_query(
         raise Refused(403, "AccessDenied", "there are headers which were not signed")
     rest = "&".join(pair for pair in request.query.split("&") if not pair.startswith(f"{prefix}Signature="))
     canonical = _canonical(replace(request, query=rest), signed, "", _UNSIGNED)
-    text = (
-        f"{algorithm}\n{given[f'{prefix}Date']}\n{day}/{region}/{service}/{terminator}\n{sha256(canonical).hexdigest()}"
-    )
-    secret = f"{scheme.name}{keys[key]}".encode()
-    for word in (day, region, service, terminator, text):
-        secret = hmac.digest(secret, word.encode(), "sha256")
-    if not hmac.compare_digest(secret.hex(), signature):
-        raise Refused(403, "SignatureDoesNotMatch")
+    scope = (day, region, service, terminator)
+    check_hmac(f"{algorithm}\n{given[f'{prefix}Date']}", scope, canonical, f"{scheme.name}{keys[key]}", signature)
     return True
+
+
+def check_hmac(head: str, scope: Sequence[str], canonical: bytes, secret: str, signature: str) -> None:
+    """Raise ``Refused`` unless the canonical request was signed with ``secret``; ``head`` is algorithm and time."""
+    derived = secret.encode()
+    for word in (*scope, f"{head}\n{'/'.join(scope)}\n{sha256(canonical).hexdigest()}"):
+        derived = hmac.digest(derived, word.encode(), "sha256")
+    if not hmac.compare_digest(derived.hex(), signature):
+        raise Refused(403, "SignatureDoesNotMatch")
 
 
 def check_age(stamp: str, day: str, expires: str, now: float) -> None:
@@ -162,11 +160,11 @@ def check_body(request: Request) -> None:
 def _canonical(request: Request, signed: list[str], digest: str, unsigned: str = "") -> bytes:
     """Return the canonical request; path and query are decoded and re-encoded, which exposes a lax client."""
     pairs = (pair.partition("=") for pair in request.query.split("&") if pair)
-    query = sorted((_quote_key(name, "-_.~"), _quote_key(value, "-_.~")) for name, _, value in pairs)
+    query = sorted((quote_key(name, "-_.~"), quote_key(value, "-_.~")) for name, _, value in pairs)
     lines = [f"{name}:{' '.join(request.headers.get(name, '').split())}" for name in signed]
     parts = (
         request.method,
-        _quote_key(request.path, "/-_.~"),
+        quote_key(request.path, "/-_.~"),
         "&".join(f"{name}={value}" for name, value in query),
         *lines,
         "",
@@ -176,7 +174,7 @@ def _canonical(request: Request, signed: list[str], digest: str, unsigned: str =
     return "\n".join(parts).encode("latin-1")
 
 
-def _quote_key(text: str, safe: str) -> str:
+def quote_key(text: str, safe: str) -> str:
     return quote_from_bytes(unquote_to_bytes(text), safe=safe)
 
 

@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.etree import ElementTree as ET
 
 from penstock.stores.azure.options import AzureOptions
-from penstock.testing.faults.dialect import Bucket, Stored, Upload, Words, get
+from penstock.testing.faults.dialect import Bucket, Stored, Upload, Words, element, get
 from penstock.testing.faults.message import Answer, Refused, Request, document
 from penstock.testing.faults.script import FAULTS, WITHOUT_REGIONS, Fault
 
@@ -39,7 +39,6 @@ def account_of(key: str) -> str:
 
 
 def digest_body(data: bytes | bytearray) -> str:
-    """Return the Content-MD5 of a body."""
     return base64.b64encode(md5(data, usedforsecurity=False).digest()).decode()
 
 
@@ -253,7 +252,7 @@ def _list_blobs(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     after = base64.b64decode(asked.get("marker", "")).decode()
     page = bucket.page(asked.get("prefix", ""), asked.get("delimiter", ""), after, most)
     rows = [entry(key, stored, asked.get("include", "")) for key, stored in page.entries]
-    rows += [_element("BlobPrefix", {"Name": each}) for each in page.prefixes]
+    rows += [element("BlobPrefix", {"Name": each}) for each in page.prefixes]
     return listing(asked, "".join(rows), base64.b64encode(page.token.encode()).decode())
 
 
@@ -272,28 +271,23 @@ def entry(key: str, stored: Stored, include: str = "", more: Mapping[str, str] =
         for name, value in stored.headers.items()
         if "metadata" in include and name.startswith("x-ms-meta-")
     }
-    inner = _element("Properties", properties) + (_element("Metadata", own) if own else "")
-    return document("Blob", {"Name": key}, inner).decode().partition("\n")[2]
+    inner = element("Properties", properties) + (element("Metadata", own) if own else "")
+    return element("Blob", {"Name": key}, inner)
 
 
 def _uploads(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     prefix = request.parameters.get("prefix", "")
     begun = [key for key in bucket.uploads if key not in bucket.objects and key.startswith(prefix)]
-    properties = _element("Properties", {"Content-Length": "0", "BlobType": "BlockBlob"})
-    rows = [document("Blob", {"Name": key}, properties).decode().partition("\n")[2] for key in sorted(begun)]
+    properties = element("Properties", {"Content-Length": "0", "BlobType": "BlockBlob"})
+    rows = [element("Blob", {"Name": key}, properties) for key in sorted(begun)]
     rows += [entry(key, stored) for key, stored in bucket.objects.items() if key.startswith(prefix)]
     return listing(request.parameters, "".join(rows), "")
 
 
 def listing(asked: Mapping[str, str], rows: str, marker: str) -> Answer:
-    """Return an answer to List Blobs."""
     texts = {"Prefix": asked.get("prefix", "")}
-    inner = f"<Blobs>{rows}</Blobs>{_element('NextMarker', {}) if not marker else f'<NextMarker>{marker}</NextMarker>'}"
+    inner = f"<Blobs>{rows}</Blobs>{element('NextMarker', {}) if not marker else f'<NextMarker>{marker}</NextMarker>'}"
     return Answer(200, {"Content-Type": "application/xml"}, document("EnumerationResults", texts, inner))
-
-
-def _element(name: str, texts: dict[str, str]) -> str:
-    return document(name, texts).decode().partition("\n")[2]
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -325,7 +319,6 @@ class _Azure(Words):
     missing_deleted = False
 
     def check(self, request: Request, access: Access, now: float) -> None:
-        """Raise ``Refused`` for a request without access, or with a body that does not match its MD5."""
         headers = request.headers
         how, _, proof = headers.get("authorization", "").partition(" ")
         if not how and "sig" in request.parameters:

@@ -61,7 +61,6 @@ class Stored:
 
     @classmethod
     def of(cls, data: bytes, headers: dict[str, str]) -> Stored:
-        """Return the object that a PUT stores."""
         return cls(data, _md5(data).hex(), headers)
 
 
@@ -172,21 +171,16 @@ class Shelves(Protocol):
     """The parts of the server that a verb may use, besides its bucket."""
 
     @property
-    def words(self) -> Words:
-        """The dialect in use."""
+    def words(self) -> Words: ...
 
     @property
-    def access(self) -> Access:
-        """The accepted keys, regions and tokens."""
+    def access(self) -> Access: ...
 
-    def bucket(self, name: str) -> Bucket:
-        """Return a bucket."""
+    def bucket(self, name: str) -> Bucket: ...
 
-    def kept(self, request: Request) -> dict[str, str]:
-        """Return the headers of a request that its object keeps."""
+    def kept(self, request: Request) -> dict[str, str]: ...
 
-    def origin(self, request: Request) -> Stored:
-        """Return the source of a copy."""
+    def origin(self, request: Request) -> Stored: ...
 
 
 Verb = Callable[[Shelves, Bucket, Request], Answer]
@@ -230,11 +224,9 @@ class Words(ABC):
     missing_deleted: bool = True
 
     def __init__(self, verbs: Mapping[str, Verb] = _NOTHING, faults: Mapping[str, Fault] = _NOTHING) -> None:
-        """Define a dialect with these differences from S3."""
         self.verbs, self.faults = verbs, faults
 
     def with_verbs(self, verbs: Mapping[str, Verb]) -> Self:
-        """Return these words with further verbs, or other ones."""
         return type(self)({**self.verbs, **verbs}, self.faults)
 
     def locate(self, request: Request) -> None:  # noqa: B027  most dialects have nothing to do here
@@ -281,12 +273,10 @@ class Words(ABC):
         return found.etag
 
     @abstractmethod
-    def store(self, settings: Settings, endpoint: str) -> StoreOptions:
-        """Return the options that connect to a server at an endpoint."""
+    def store(self, settings: Settings, endpoint: str) -> StoreOptions: ...
 
     @abstractmethod
-    def environment(self, settings: Settings, endpoint: str) -> dict[str, str]:
-        """Return the environment variables that connect to a server at an endpoint."""
+    def environment(self, settings: Settings, endpoint: str) -> dict[str, str]: ...
 
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -300,7 +290,6 @@ class Dialect:
     """Buckets by name and the verbs on them. Thread-safe; each verb is atomic."""
 
     def __init__(self, settings: Settings, words: Words) -> None:
-        """Serve clients that ``settings`` admit, in the dialect of ``words``."""
         self.words = words
         keys = {settings.access_key: settings.secret_key}
         self.access = Access(keys, frozenset({settings.region}), frozenset(settings.tokens))
@@ -310,7 +299,6 @@ class Dialect:
         self._verbs: Mapping[str, Verb] = {**_VERBS, **words.verbs}
 
     def make(self, name: str) -> None:
-        """Create a bucket, unless it exists."""
         with self.lock:
             self.buckets.setdefault(name, Bucket(self._settings.least_part_bytes))
 
@@ -335,13 +323,11 @@ class Dialect:
             return self._verbs[verb](self, bucket, request)
 
     def bucket(self, name: str) -> Bucket:
-        """Return a bucket; ``NoSuchBucket`` if it does not exist."""
         if name not in self.buckets:
             raise Refused(404, "NoSuchBucket")
         return self.buckets[name]
 
     def kept(self, request: Request) -> dict[str, str]:
-        """Return the headers of a request that its object keeps."""
         prefix = f"{self.words.prefix}meta-"
         return {name: value for name, value in request.headers.items() if name in _KEPT or name.startswith(prefix)}
 
@@ -378,7 +364,6 @@ def _versions(shelves: Shelves, stored: Stored) -> dict[str, str]:
 
 
 def get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    """Answer GET and HEAD of an object."""
     words, found = shelves.words, bucket.find(request.key)
     words.pin(found, request)
     headers = {
@@ -421,7 +406,6 @@ def _delete_object(shelves: Shelves, bucket: Bucket, request: Request) -> Answer
 
 
 def listing(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    """Return one page of a listing."""
     asked = request.parameters
     if asked.get("list-type") != "2":
         raise Refused(501, "NotImplemented", f"GET of a bucket with {request.query or 'no query'}")
@@ -446,8 +430,8 @@ def listing(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
         "IsTruncated": str(bool(page.token)).lower(),
         **({"NextContinuationToken": base64.b64encode(page.token.encode()).decode()} if page.token else {}),
     }
-    rows = [_element("Contents", _entry(shelves, show(key), stored)) for key, stored in page.entries]
-    rows += [_element("CommonPrefixes", {"Prefix": show(each)}) for each in page.prefixes]
+    rows = [element("Contents", _entry(shelves, show(key), stored)) for key, stored in page.entries]
+    rows += [element("CommonPrefixes", {"Prefix": show(each)}) for each in page.prefixes]
     return _xml(document("ListBucketResult", texts, "".join(rows)))
 
 
@@ -461,7 +445,7 @@ def _uploads(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     url = request.parameters.get("encoding-type") == "url"
     show = (lambda key: quote(key, safe="/-_.~")) if url else str
     rows = [
-        _element("Upload", {"Key": show(upload.key), "UploadId": name, "Initiated": iso(upload.began)})
+        element("Upload", {"Key": show(upload.key), "UploadId": name, "Initiated": iso(upload.began)})
         for name, upload in sorted(bucket.uploads.items(), key=lambda item: (item[1].key.encode(), item[1].began))
         if upload.key.startswith(prefix)
     ]
@@ -511,12 +495,11 @@ def _xml(body: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> Answer:
     return Answer(headers={"Content-Type": "application/xml", **headers}, body=body)
 
 
-def _element(name: str, texts: dict[str, str]) -> str:
-    return document(name, texts).decode().partition("\n")[2]
+def element(name: str, texts: dict[str, str], inner: str = "") -> str:
+    return document(name, texts, inner).decode().partition("\n")[2]
 
 
 def iso(seconds: float) -> str:
-    """Return a time as S3 writes it."""
     return time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(seconds))
 
 

@@ -48,7 +48,6 @@ class Answer:
 
     @property
     def line(self) -> str:
-        """The status line."""
         return f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}"
 
 
@@ -103,7 +102,6 @@ class Request:
 
     @property
     def last(self) -> bool:
-        """Whether the client wants the connection closed after this request."""
         return self.headers.get("connection", "").lower() == "close"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import threading
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,9 @@ _STEPS = frozenset({"create", "part", "copy-part", "complete", "abort", "uploads
 VERBS = frozenset({"head", "list", "get", "put", "copy", "delete"}) | _STEPS
 _WITH_BODY = frozenset({"list", "get", "copy", "create", "copy-part", "complete", "uploads", "move"})  # in the answer
 _WITH_XML = _WITH_BODY - {"get"}
+_READS = frozenset({"get"})
 _MOVED_TO = "eu-penstock-1"
+_MOVED = "the bucket is in another region, which the answer names"
 # libcurl 8 refuses a header line beyond 100 KiB, and more than 300 KiB of header lines in all.
 _LINE_BYTES = 8 << 10
 
@@ -82,117 +84,89 @@ def _padding(lines: int, line_bytes: int = _LINE_BYTES) -> tuple[tuple[str, str]
     return tuple((f"x-padding-{number}", "x" * line_bytes) for number in range(lines))
 
 
+def _fault(name: str, about: str, verbs: frozenset[str] = VERBS, **rest: Any) -> Fault:  # noqa: ANN401  its fields
+    return Fault(name=name, about=about, verbs=verbs, **rest)
+
+
 _ALL = (
-    Fault(name="reset", about="the connection is reset, nothing was done", undone=True, cut="start", how="reset"),
-    Fault(name="empty", about="the connection is closed without an answer, nothing was done", undone=True, cut="start"),
-    Fault(
-        name="idle",
-        about="a kept-alive connection is closed just as the next request arrives",
+    _fault("reset", "the connection is reset, nothing was done", undone=True, cut="start", how="reset"),
+    _fault("empty", "the connection is closed without an answer, nothing was done", undone=True, cut="start"),
+    _fault(
+        "idle",
+        "a kept-alive connection is closed just as the next request arrives",
         reused=True,
         undone=True,
         cut="start",
     ),
-    Fault(name="lost", about="the request is carried out, then the connection is reset", cut="start", how="reset"),
-    Fault(name="reset-headers", about="reset half-way through the answer's headers", cut="headers", how="reset"),
-    Fault(
-        name="reset-body", about="reset half-way through the answer's body", verbs=_WITH_BODY, cut="body", how="reset"
-    ),
-    Fault(name="truncate", about="closed half-way through the body", verbs=_WITH_BODY, cut="body"),
-    Fault(
-        name="truncate-unsized",
-        about="closed half-way through a body without Content-Length",
-        verbs=_WITH_BODY,
+    _fault("lost", "the request is carried out, then the connection is reset", cut="start", how="reset"),
+    _fault("reset-headers", "reset half-way through the answer's headers", cut="headers", how="reset"),
+    _fault("reset-body", "reset half-way through the answer's body", _WITH_BODY, cut="body", how="reset"),
+    _fault("truncate", "closed half-way through the body", _WITH_BODY, cut="body"),
+    _fault(
+        "truncate-unsized",
+        "closed half-way through a body without Content-Length",
+        _WITH_BODY,
         unsized=True,
         cut="body",
     ),
-    Fault(name="stall", about="no answer at all, nothing was done", undone=True, cut="start", how="stall"),
-    Fault(name="stall-body", about="silence half-way through the body", verbs=_WITH_BODY, cut="body", how="stall"),
-    Fault(name="slow", about="the answer comes at 100 kB/s", bytes_per_s=100_000),
-    Fault(name="drip", about="the answer drips at 5 bytes/s", bytes_per_s=5),
-    Fault(name="500", about="500 InternalError", status=500, code="InternalError"),
-    Fault(name="502", about="502 with 100 KB of HTML from a proxy", status=502),
-    Fault(name="503", about="503 SlowDown", status=503, code="SlowDown"),
-    Fault(
-        name="503-after",
-        about="503 SlowDown with Retry-After: 1",
-        status=503,
-        code="SlowDown",
-        headers=(("Retry-After", "1"),),
+    _fault("stall", "no answer at all, nothing was done", undone=True, cut="start", how="stall"),
+    _fault("stall-body", "silence half-way through the body", _WITH_BODY, cut="body", how="stall"),
+    _fault("slow", "the answer comes at 100 kB/s", bytes_per_s=100_000),
+    _fault("drip", "the answer drips at 5 bytes/s", bytes_per_s=5),
+    _fault("500", "500 InternalError", status=500, code="InternalError"),
+    _fault("502", "502 with 100 KB of HTML from a proxy", status=502),
+    _fault("503", "503 SlowDown", status=503, code="SlowDown"),
+    _fault(
+        "503-after", "503 SlowDown with Retry-After: 1", status=503, code="SlowDown", headers=(("Retry-After", "1"),)
     ),
-    Fault(name="504", about="504 with 100 KB of HTML from a proxy", status=504),
-    Fault(name="429", about="429 TooManyRequests", status=429, code="TooManyRequests"),
-    Fault(name="408", about="408 RequestTimeout", status=408, code="RequestTimeout"),
-    Fault(name="expired", about="403 ExpiredToken", status=403, code="ExpiredToken"),
-    Fault(name="skewed", about="403 RequestTimeTooSkewed", status=403, code="RequestTimeTooSkewed"),
-    Fault(name="denied", about="403 AccessDenied", status=403, code="AccessDenied"),
-    Fault(
-        name="301",
-        about="301 PermanentRedirect: the bucket is in another region, which the answer names",
-        region=_MOVED_TO,
-        status=301,
-        code="PermanentRedirect",
+    _fault("504", "504 with 100 KB of HTML from a proxy", status=504),
+    _fault("429", "429 TooManyRequests", status=429, code="TooManyRequests"),
+    _fault("408", "408 RequestTimeout", status=408, code="RequestTimeout"),
+    _fault("expired", "403 ExpiredToken", status=403, code="ExpiredToken"),
+    _fault("skewed", "403 RequestTimeTooSkewed", status=403, code="RequestTimeTooSkewed"),
+    _fault("denied", "403 AccessDenied", status=403, code="AccessDenied"),
+    *(
+        _fault(name, f"{name} {code}: {_MOVED}", region=_MOVED_TO, status=int(name), code=code)
+        for name, code in (("301", "PermanentRedirect"), ("307", "TemporaryRedirect"))
     ),
-    Fault(
-        name="307",
-        about="307 TemporaryRedirect: the bucket is in another region, which the answer names",
-        region=_MOVED_TO,
-        status=307,
-        code="TemporaryRedirect",
-    ),
-    Fault(
-        name="malformed",
-        about="400 AuthorizationHeaderMalformed: signed for the wrong region; the answer names the right one",
+    _fault(
+        "malformed",
+        "400 AuthorizationHeaderMalformed: signed for the wrong region; the answer names the right one",
         region=_MOVED_TO,
         status=400,
         code="AuthorizationHeaderMalformed",
     ),
-    Fault(
-        name="error-200",
-        about="status 200 with an <Error> in the body, nothing was done",
-        verbs=frozenset({"complete", "copy", "copy-part"}),
+    _fault(
+        "error-200",
+        "status 200 with an <Error> in the body, nothing was done",
+        frozenset({"complete", "copy", "copy-part"}),
         status=200,
         code="InternalError",
     ),
-    Fault(name="longer", about="Content-Length promises 7 bytes too many", verbs=_WITH_BODY, longer=7),
-    Fault(name="shorter", about="Content-Length promises 7 bytes too few", verbs=_WITH_BODY, longer=-7),
-    Fault(
-        name="etag",
-        about="the answer names another ETag",
-        verbs=frozenset({"get", "put", "part", "complete", "copy", "copy-part"}),
+    _fault("longer", "Content-Length promises 7 bytes too many", _WITH_BODY, longer=7),
+    _fault("shorter", "Content-Length promises 7 bytes too few", _WITH_BODY, longer=-7),
+    _fault(
+        "etag",
+        "the answer names another ETag",
+        frozenset({"get", "put", "part", "complete", "copy", "copy-part"}),
         change="etag",
     ),
-    Fault(
-        name="corrupt",
-        about="one byte of the object (of an upload: on its way to the server) is another",
-        verbs=frozenset({"get", "put", "part", "complete"}),
+    _fault(
+        "corrupt",
+        "one byte of the object (of an upload: on its way to the server) is another",
+        frozenset({"get", "put", "part", "complete"}),
         change="corrupt",
     ),
-    Fault(
-        name="range-whole",
-        about="a range is answered with 200 and the whole object",
-        verbs=frozenset({"get"}),
-        ranged=True,
-        change="whole",
+    _fault("range-whole", "a range is answered with 200 and the whole object", _READS, ranged=True, change="whole"),
+    _fault(
+        "range-200", "a range is answered with 200, Content-Range and just the part", _READS, ranged=True, change="part"
     ),
-    Fault(
-        name="range-200",
-        about="a range is answered with 200, Content-Range and just the part",
-        verbs=frozenset({"get"}),
-        ranged=True,
-        change="part",
-    ),
-    Fault(
-        name="range-other",
-        about="a range is answered with 206 and another range",
-        verbs=frozenset({"get"}),
-        ranged=True,
-        change="next",
-    ),
-    Fault(name="duplicate", about="the answer is sent twice on a kept-alive connection", copies=2),
-    Fault(name="garbage", about="HTML instead of the XML of the answer", verbs=_WITH_XML, change="garbage"),
-    Fault(name="headers", about="280 KiB of headers, just below libcurl's bound", headers=_padding(35)),
-    Fault(name="headers-many", about="320 KiB of headers, beyond libcurl's bound", headers=_padding(40)),
-    Fault(name="headers-long", about="one header of 110 KiB, beyond libcurl's bound", headers=_padding(1, 110 << 10)),
+    _fault("range-other", "a range is answered with 206 and another range", _READS, ranged=True, change="next"),
+    _fault("duplicate", "the answer is sent twice on a kept-alive connection", copies=2),
+    _fault("garbage", "HTML instead of the XML of the answer", _WITH_XML, change="garbage"),
+    _fault("headers", "280 KiB of headers, just below libcurl's bound", headers=_padding(35)),
+    _fault("headers-many", "320 KiB of headers, beyond libcurl's bound", headers=_padding(40)),
+    _fault("headers-long", "one header of 110 KiB, beyond libcurl's bound", headers=_padding(1, 110 << 10)),
 )
 
 FAULTS: dict[str, Fault] = {fault.name: fault for fault in _ALL}
@@ -273,7 +247,6 @@ class Script:
     """All rules; the first that has a fault for a request decides. Thread-safe."""
 
     def __init__(self) -> None:
-        """Begin without rules."""
         self._rules: list[_FaultRule] = []
         self._lock = threading.Lock()
 
@@ -283,7 +256,6 @@ class Script:
             self._rules.append(_FaultRule(faults, when))
 
     def clear(self) -> None:
-        """Remove all rules."""
         with self._lock:
             self._rules.clear()
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.testing.faults.dialect import Dialect, Stored, find_words
 from penstock.testing.faults.message import Answer, Refused, Request, receive
@@ -95,12 +95,10 @@ class Engine:
         threading.Thread(target=self._accept, name="penstock-faults", daemon=True).start()
 
     def port(self) -> int:
-        """Return its port on loopback."""
         number: int = self._listener.getsockname()[1]
         return number
 
     def make(self, bucket: str) -> None:
-        """Create a bucket, unless it exists."""
         self._dialect.make(bucket)
 
     def put(self, bucket: str, key: str, data: bytes) -> str:
@@ -112,12 +110,10 @@ class Engine:
         return self._words.named(stored)
 
     def objects(self, bucket: str) -> dict[str, bytes]:
-        """Return the visible objects of a bucket."""
         with self._dialect.lock:
             return {key: stored.data for key, stored in self._dialect.buckets[bucket].objects.items()}
 
     def uploads(self, bucket: str) -> list[str]:
-        """Return the keys of the unfinished uploads to a bucket."""
         with self._dialect.lock:
             return sorted(upload.key for upload in self._dialect.buckets[bucket].uploads.values())
 
@@ -131,7 +127,6 @@ class Engine:
         self._script.add([own.get(each.name, each) if each == FAULTS.get(each.name) else each for each in faults], when)
 
     def heal(self) -> None:
-        """Remove all faults that have not happened yet."""
         self._script.clear()
 
     def seen(self, verb: str, bucket: str, key: str | None) -> list[Seen]:
@@ -144,7 +139,6 @@ class Engine:
             ]
 
     def opened(self) -> int:
-        """Return how many connections were ever opened."""
         with self._lock:
             return self._opened
 
@@ -171,7 +165,6 @@ class Engine:
             threading.Thread(target=self._serve, args=(number, connection), daemon=True).start()
 
     def _serve(self, number: int, connection: socket.socket) -> None:
-        """Answer requests over one connection until it ends."""
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The reader must not outlive a reset: SO_LINGER acts when the last handle on the socket is closed.
         with suppress(OSError), connection, connection.makefile("rb") as reader:
@@ -255,7 +248,6 @@ _BODYLESS = (204, 304)
 
 
 def refusal(fault: Fault) -> Answer:
-    """Return the answer of a fault that has a status."""
     if not fault.code:
         return Answer(fault.status, {"Content-Type": "text/html", **dict(fault.headers)}, _PAGE)
     answer = Refused(fault.status, fault.code, fault.about, region=fault.region).answer()
@@ -354,8 +346,7 @@ class FaultServer:
 
     """
 
-    def __init__(self, settings: Settings, ask: Callable[..., object]) -> None:
-        """Keep the settings and the way to the engine."""
+    def __init__(self, settings: Settings, ask: Callable[..., Any]) -> None:
         self._ask = ask
         self.settings = settings
         self.endpoint = f"http://127.0.0.1:{ask('port')}"
@@ -464,7 +455,8 @@ class FaultServer:
             The object's version; on S3 the ETag.
 
         """
-        return str(self._ask("put", bucket, key, data))
+        version: str = self._ask("put", bucket, key, data)
+        return version
 
     def objects(self, bucket: str) -> dict[str, bytes]:
         """Return the visible objects of a bucket, by key; ``KeyError`` if the bucket does not exist.
@@ -473,8 +465,7 @@ class FaultServer:
             bucket: The bucket.
 
         """
-        found = self._ask("objects", bucket)
-        assert isinstance(found, dict)
+        found: dict[str, bytes] = self._ask("objects", bucket)
         return found
 
     def uploads(self, bucket: str) -> list[str]:
@@ -484,8 +475,7 @@ class FaultServer:
             bucket: The bucket.
 
         """
-        found = self._ask("uploads", bucket)
-        assert isinstance(found, list)
+        found: list[str] = self._ask("uploads", bucket)
         return found
 
     def fail(self, *faults: Fault, when: Match = _ANY) -> None:
@@ -513,14 +503,12 @@ class FaultServer:
             key: The object's full key; None for any.
 
         """
-        found = self._ask("seen", verb, bucket, key)
-        assert isinstance(found, list)
+        found: list[Seen] = self._ask("seen", verb, bucket, key)
         return found
 
     def opened(self) -> int:
         """Return how many connections to the server were ever opened."""
-        found = self._ask("opened")
-        assert isinstance(found, int)
+        found: int = self._ask("opened")
         return found
 
 

@@ -63,7 +63,6 @@ def cp(
     how: TransferOptions,
     store: Store,
 ) -> None:
-    """Copy objects to ``dest``: see ``jobs.transfer``."""
     _transfer(sources, dest, replace(how, resume=resume), store)
 
 
@@ -83,7 +82,6 @@ def mv(
     how: TransferOptions,
     store: Store,
 ) -> None:
-    """Move objects to ``dest``: see ``jobs.transfer``."""
     _transfer(sources, dest, replace(how, move=True, resume=resume), store)
 
 

@@ -31,7 +31,6 @@ class SizeRow:
     inner: list["SizeRow"] = field(default_factory=list)
 
     def add(self, size_bytes: int, objects: int = 1) -> None:
-        """Count an object, or several."""
         self.objects += objects
         self.size_bytes += size_bytes
 
