@@ -311,7 +311,7 @@ def _epochs(condition: str, theirs: str, words: str, limit: float) -> Bar:
 def _trained(condition: str, windows: float, theirs: float | None) -> list[Bar]:
     """Return the bars of epochs over fields: of its rate, and of its CPU beside decoding and raw sockets alone."""
     bars = [
-        _epochs(condition, "obstore_windows_epochs", "samples/s beside windows of chunks by zarr and obstore", windows),
+        _epochs(condition, "obstore_windows_epochs", "samples/s beside windows of chunks by zarr and obstore", windows)
     ]
     if theirs is not None:
         bars.append(_epochs(condition, "insitubatch_epochs", "samples/s beside insitubatch's", theirs))
@@ -348,15 +348,7 @@ BARS = (
         0.6,
         at_least=True,
     ),
-    Bar(
-        "late-busy",
-        "penstock_iterable",
-        "share of time computed",
-        _used,
-        90,
-        at_least=True,
-        unit="%",
-    ),
+    Bar("late-busy", "penstock_iterable", "share of time computed", _used, 90, at_least=True, unit="%"),
     *_unknown("unknown", "unknown-busy"),
     *_dialects("dialects"),
     Bar("ranges", "penstock_cat_ranges", "ranges/s beside s3fs's", rate_by_theirs, 5, at_least=True),

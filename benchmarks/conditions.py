@@ -240,10 +240,7 @@ _MOSAIC = (
     "mosaicml-streaming==0.13.0 google-cloud-storage==3.2.0 transformers==4.57.1 tokenizers==0.22.1 xxhash==3.6.0 "
     "huggingface_hub==0.36.0 numpy==2.1.3 torch==2.13.0"
 )
-_MDS = (
-    Run("penstock_mds", beside="streaming_mds"),
-    Run("streaming_mds", _MOSAIC),
-)
+_MDS = (Run("penstock_mds", beside="streaming_mds"), Run("streaming_mds", _MOSAIC))
 _SHARDS = (
     Run("floor_shards", threads=8),
     Run("penstock_shards", beside="webdataset_shards"),
@@ -305,11 +302,7 @@ CONDITIONS = (
         compute_s=0.1,
     ),
     Condition(
-        "big",
-        "one object of 1 GiB into memory",
-        "big",
-        "plain",
-        (*_WHOLE, Run("s3torchconnector_open", CONNECTOR)),
+        "big", "one object of 1 GiB into memory", "big", "plain", (*_WHOLE, Run("s3torchconnector_open", CONNECTOR))
     ),
     Condition("big-tls", "one object of 1 GiB into memory, over TLS", "big", "tls", _WHOLE),
     Condition(

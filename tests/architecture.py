@@ -70,10 +70,7 @@ HOMES = {
     "botocore": ("stores.s3.credentials",),
     "certifi": ("stores.http.network",),
     "cloudpickle": ("data.loading.sendable",),
-    "ctypes": (
-        *tuple(f"engine.transport.{file}" for file in ("libcurl", "easy", "loop", "stream")),
-        "engine.buffer",
-    ),
+    "ctypes": (*tuple(f"engine.transport.{file}" for file in ("libcurl", "easy", "loop", "stream")), "engine.buffer"),
     "fastcrc": ("stores", "testing", "data.shards.tfrecord"),
     "fsspec": ("interop", "stores.fsspec"),
     "google": ("stores.gcs.store", "compat.dataflux_pytorch.listing"),

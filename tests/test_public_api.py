@@ -113,13 +113,7 @@ def test_a_class_under_a_second_name_is_recorded_once(monkeypatch):
 def test_changes_name_the_function_and_the_argument_that_differ():
     before = "m.copy(\n    source: str,\n    *,\n    size: int,\n)\nm.gone()\nm.same(x)\n"
     now = "m.copy(\n    source: str,\n    *,\n    size: int = 0,\n)\nm.new(x)\nm.same(x)\n"
-    assert changes(before, now) == [
-        "  m.copy",
-        "-     size: int,",
-        "+     size: int = 0,",
-        "- m.gone()",
-        "+ m.new(x)",
-    ]
+    assert changes(before, now) == ["  m.copy", "-     size: int,", "+     size: int = 0,", "- m.gone()", "+ m.new(x)"]
     assert changes(now, now) == []
 
 

@@ -100,12 +100,7 @@ def row(name, provider):
     abilities, unable = provider.abilities, provider.abilities.form == "none" or name in READ_ONLY
     able = [
         held and not unable
-        for held in (
-            abilities.put.create,
-            abilities.put.replace,
-            abilities.complete.create,
-            abilities.complete.replace,
-        )
+        for held in (abilities.put.create, abilities.put.replace, abilities.complete.create, abilities.complete.replace)
     ]
     cells = [cell(name, able=held) for held in able]
     known = WRITTEN.get(name) or ", ".join(f"`{each.partition(':')[2]}`" for each in TESTED[name])

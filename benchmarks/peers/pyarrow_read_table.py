@@ -6,7 +6,4 @@ from tables import read
 
 meter = Meter()
 scheme, _, host = meter.endpoint.partition("://")
-read(
-    meter,
-    S3FileSystem(access_key=KEY, secret_key=SECRET, region=REGION, scheme=scheme, endpoint_override=host),
-)
+read(meter, S3FileSystem(access_key=KEY, secret_key=SECRET, region=REGION, scheme=scheme, endpoint_override=host))

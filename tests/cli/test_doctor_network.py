@@ -100,11 +100,7 @@ def test_certificate_host_mismatch_advises_on_the_endpoint_and_omits_ca_file(tmp
 
 @pytest.mark.parametrize(
     ("ahead_s", "outcome", "words"),
-    [
-        (-3600, "failed", "ahead of the server, and signatures"),
-        (120, "warned", "behind the server"),
-        (0, "passed", ""),
-    ],
+    [(-3600, "failed", "ahead of the server, and signatures"), (120, "warned", "behind the server"), (0, "passed", "")],
 )
 def test_clock_offset_is_failed_warned_or_passed_by_its_size(ahead_s, outcome, words):
     with server(ahead_s=ahead_s) as there:

@@ -106,13 +106,7 @@ def _rows(file):
 
 
 WRITERS = {  # a name: what writes to a file as it comes, what reads from it, and what is read
-    "csv": (
-        "w",
-        lambda f: csv.writer(f).writerow(["é", 1]),
-        "r",
-        _rows,
-        [["é", "1"]],
-    ),
+    "csv": ("w", lambda f: csv.writer(f).writerow(["é", 1]), "r", _rows, [["é", "1"]]),
     "json": ("w", lambda f: json.dump({"é": 1}, f), "r", json.load, {"é": 1}),
     "json-bytes": ("w", lambda f: json.dump({"é": 1}, f, ensure_ascii=False), "rb", json.load, {"é": 1}),
     "pickle": ("wb", lambda f: pickle.dump({"a": [1] * 9}, f, 5), "rb", pickle.load, {"a": [1] * 9}),

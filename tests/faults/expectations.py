@@ -100,10 +100,7 @@ ALWAYS = {
             "complete": "✓",
         },
     ),
-    "etag": (
-        "Changed",
-        {"put": "✓", "part": "Conflict", "copy of a part": "Conflict", "complete": "✓", "copy": "✓"},
-    ),
+    "etag": ("Changed", {"put": "✓", "part": "Conflict", "copy of a part": "Conflict", "complete": "✓", "copy": "✓"}),
     "corrupt": ("ChecksumMismatch", {"range": "Unseen"}),
     "range-whole": ("✓", {}),
     "range-200": ("✓", {}),
@@ -146,7 +143,7 @@ _GOOGLE = {
 # Where Alibaba OSS differs.
 _ALIBABA = {
     # As on Google Cloud Storage.
-    ("corrupt", "complete"): ("Unusable", "Unusable"),
+    ("corrupt", "complete"): ("Unusable", "Unusable")
 }
 _IN_BODY = ("reset-body", "truncate", "stall-body")
 # Where Azure differs. The answers to writes and copies have no body; that to HEAD has the code in a header.

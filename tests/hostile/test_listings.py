@@ -82,13 +82,7 @@ def test_a_listing_by_delimiter_is_held_to_it(entries, prefixes):
 
 
 @pytest.mark.parametrize(
-    "uploads",
-    [
-        [("other/precious", "u1")],
-        [("run/a", "u1"), ("run/a", "u1")],
-        [("run/a", "")],
-        [("", "u1")],
-    ],
+    "uploads", [[("other/precious", "u1")], [("run/a", "u1"), ("run/a", "u1")], [("run/a", "")], [("", "u1")]]
 )
 def test_an_upload_elsewhere_is_not_aborted(uploads):
     inner = "".join(f"<Upload><Key>{key}</Key><UploadId>{name}</UploadId></Upload>" for key, name in uploads)

@@ -372,10 +372,7 @@ PARSERS = {
         mutated([b"machine h login a password b\ndefault login c password d\nmacdef x\n y\n\n"]),
         lambda data: web.login("h", {"NETRC": _scratch("netrc", data)}),
     ),
-    "AWS files": (
-        mutated([_AWS]),
-        _aws,
-    ),
+    "AWS files": (mutated([_AWS]), _aws),
     "Alibaba's credentials": (
         mutated(
             [b"[default]\nAccessKeyId = a\nAccessKeySecret = b\n", b'{"AccessKeyId": "a", "AccessKeySecret": "b"}']

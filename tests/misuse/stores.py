@@ -10,7 +10,16 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from penstock import errors
+from penstock.errors import (
+    ConfigError,
+    Denied,
+    Forbidden,
+    MissingExtra,
+    NotFound,
+    PenstockError,
+    Unauthenticated,
+    Unreachable,
+)
 from penstock.testing.faults import Match
 from penstock.testing.faults.script import FAULTS
 
@@ -63,7 +72,7 @@ class Row:
 
     name: str
     said: Callable[[Any], Said]
-    kind: type[errors.PenstockError] | None
+    kind: type[PenstockError] | None
     words: tuple[str, ...] = ()
     step: str = ""
     doctor: tuple[str, ...] = ()
@@ -151,55 +160,40 @@ def _local(scheme: str, *options: str, bucket: str = "bucket", **environ: str) -
 
 
 PROFILES = (
-    Row("profile-option", named("s3://bucket/", {}, "profile=nope"), errors.ConfigError, ("'nope'", "profile=")),
-    Row(
-        "profile-variable",
-        named("s3://bucket/", {"AWS_PROFILE": "nope"}),
-        errors.ConfigError,
-        ("'nope'", "AWS_PROFILE"),
-    ),
-    Row("penstock-none", named("penstock://nope/"), errors.ConfigError, (r"penstock\.toml", "PENSTOCK_CONFIG")),
+    Row("profile-option", named("s3://bucket/", {}, "profile=nope"), ConfigError, ("'nope'", "profile=")),
+    Row("profile-variable", named("s3://bucket/", {"AWS_PROFILE": "nope"}), ConfigError, ("'nope'", "AWS_PROFILE")),
+    Row("penstock-none", named("penstock://nope/"), ConfigError, (r"penstock\.toml", "PENSTOCK_CONFIG")),
     Row(
         "penstock-other",
         named("penstock://nop/", toml='[profiles.nope]\nurl = "s3://bucket/"\n'),
-        errors.ConfigError,
+        ConfigError,
         ("did you mean 'nope'",),
     ),
-    Row("msc-none", named("msc://nope/"), errors.ConfigError, ("no profile 'nope'", "MSC_CONFIG")),
+    Row("msc-none", named("msc://nope/"), ConfigError, ("no profile 'nope'", "MSC_CONFIG")),
     Row(
         "provider-mistyped",
         named("s3://bucket/", {}, "provider=mino"),
-        errors.ConfigError,
+        ConfigError,
         ("provider", "did you mean 'minio'"),
     ),
     Row(
         "google-file",
         _local("gs", GOOGLE_APPLICATION_CREDENTIALS="/none"),
-        errors.ConfigError,
+        ConfigError,
         ("GOOGLE_APPLICATION_CREDENTIALS",),
     ),
-    Row(
-        "google-file-option",
-        _local("gs", "credentials_file=/none"),
-        errors.ConfigError,
-        ("credentials_file",),
-    ),
+    Row("google-file-option", _local("gs", "credentials_file=/none"), ConfigError, ("credentials_file",)),
     Row(
         "azure-string",
         named("az://bucket/", {"AZURE_STORAGE_CONNECTION_STRING": "x"}),
-        errors.ConfigError,
+        ConfigError,
         ("AZURE_STORAGE_CONNECTION_STRING",),
     ),
-    Row(
-        "azure-key",
-        named("az://bucket/", {**KEYS["az"], AZURE_KEY: "no base64"}),
-        errors.ConfigError,
-        (AZURE_KEY,),
-    ),
+    Row("azure-key", named("az://bucket/", {**KEYS["az"], AZURE_KEY: "no base64"}), ConfigError, (AZURE_KEY,)),
     Row(
         "alibaba-file",
         _local("oss", OSS_REGION="cn-hangzhou", ALIBABA_CLOUD_CREDENTIALS_FILE="/none"),
-        errors.ConfigError,
+        ConfigError,
         ("ALIBABA_CLOUD_CREDENTIALS_FILE",),
     ),
     Row(
@@ -207,60 +201,54 @@ PROFILES = (
         lambda servers: _local(
             "oss", OSS_REGION="x", ALIBABA_CLOUD_CREDENTIALS_FILE=servers.ini, ALIBABA_CLOUD_PROFILE="nope"
         )(servers),
-        errors.ConfigError,
+        ConfigError,
         ("ALIBABA_CLOUD_PROFILE", "'nope'"),
     ),
 )
 
 MISSING = (
-    Row("google-auth", _local("gs"), errors.MissingExtra, (r"penstock\[gcs\]",), missing="google.auth"),
-    Row(
-        "google-crc",
-        _local("gs", bucket="without", **HMAC),
-        errors.MissingExtra,
-        (r"penstock\[gcs\]",),
-        missing="fastcrc",
-    ),
+    Row("google-auth", _local("gs"), MissingExtra, (r"penstock\[gcs\]",), missing="google.auth"),
+    Row("google-crc", _local("gs", bucket="without", **HMAC), MissingExtra, (r"penstock\[gcs\]",), missing="fastcrc"),
     Row(
         "oss-crc",
         _local("oss", bucket="without", **KEYS["oss"]),
-        errors.MissingExtra,
+        MissingExtra,
         (r"penstock\[oss\]",),
         missing="fastcrc",
     ),
     Row(
         "azure-identity",
         _local("az", AZURE_STORAGE_ACCOUNT_NAME="account"),
-        errors.MissingExtra,
+        MissingExtra,
         (r"penstock\[azure\]", AZURE_KEY),
         missing="azure.identity",
     ),
     Row(
         "botocore",
         lambda servers: Said("s3://bucket/", {S3: servers.faults["s3"].endpoint}),
-        errors.Unauthenticated,
+        Unauthenticated,
         (r"penstock\[s3\]", "AWS_ACCESS_KEY_ID"),
         missing="botocore.session",
     ),
-    Row("fsspec", named("fsspec+memory://a/"), errors.MissingExtra, (r"penstock\[fsspec\]",), missing="fsspec"),
-    Row("yaml", named("msc://p/", msc="profiles: {}\n"), errors.MissingExtra, (r"penstock\[msc\]",), missing="yaml"),
+    Row("fsspec", named("fsspec+memory://a/"), MissingExtra, (r"penstock\[fsspec\]",), missing="fsspec"),
+    Row("yaml", named("msc://p/", msc="profiles: {}\n"), MissingExtra, (r"penstock\[msc\]",), missing="yaml"),
 )
 
 EXPIRED = (
     Row(
         "s3",
         at("s3"),
-        errors.Unauthenticated,
+        Unauthenticated,
         ("expired", "access_key= or AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
         "list",
         refused=("s3", 400, "ExpiredToken"),
     ),
-    Row("gcs", _bearer("gs", "gcs"), errors.Unauthenticated, ("GOOGLE_APPLICATION_CREDENTIALS", "token="), "list"),
-    Row("azure", _bearer("az", "azure"), errors.Unauthenticated, ("expired", "token=", "AZURE_CLIENT_ID"), "list"),
+    Row("gcs", _bearer("gs", "gcs"), Unauthenticated, ("GOOGLE_APPLICATION_CREDENTIALS", "token="), "list"),
+    Row("azure", _bearer("az", "azure"), Unauthenticated, ("expired", "token=", "AZURE_CLIENT_ID"), "list"),
     Row(
         "oss",
         at("oss", OSS_SESSION_TOKEN="old-token"),
-        errors.Unauthenticated,
+        Unauthenticated,
         ("expired", "session_token= or OSS_SESSION_TOKEN"),
         "list",
     ),
@@ -270,14 +258,14 @@ EXPIRED = (
             AZURE_STORAGE_ACCOUNT_KEY="",
             AZURE_STORAGE_SAS_TOKEN=("sv=2023-11-03&ss=b&srt=co&sp=rl&se=2020-01-01T00%3A00%3A00Z&sig=c2lnbmF0dXJl"),
         ),
-        errors.Denied,
+        Denied,
         ("sas_token= or AZURE_STORAGE_SAS_TOKEN",),
         "list",
     ),
 )
 
 CLOCKS = tuple(
-    Row(dialect, at(dialect), errors.Unauthenticated, ("clock",), "list", ahead_s=3600.0)
+    Row(dialect, at(dialect), Unauthenticated, ("clock",), "list", ahead_s=3600.0)
     for dialect in ("s3", "gcs", "oss", "azure")
 )
 
@@ -285,37 +273,37 @@ KEYS_WRONG = (
     Row(
         "ceph-secret",
         _ceph(AWS_SECRET_ACCESS_KEY="another"),
-        errors.Unauthenticated,
+        Unauthenticated,
         ("SignatureDoesNotMatch", "access_key= or AWS_ACCESS_KEY_ID", "profile= or AWS_PROFILE"),
         "list",
     ),
-    Row("ceph-id", _ceph(AWS_ACCESS_KEY_ID="another"), errors.Unauthenticated, ("AWS_ACCESS_KEY_ID",), "list"),
+    Row("ceph-id", _ceph(AWS_ACCESS_KEY_ID="another"), Unauthenticated, ("AWS_ACCESS_KEY_ID",), "list"),
     Row(
         "azurite-key",
         _azurite(AZURE_STORAGE_ACCOUNT_KEY="c2VjcmV0"),
-        errors.Denied,
+        Denied,
         ("account_key= or AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_ACCOUNT_NAME"),
         "list",
     ),
-    Row("gcs", at("gcs", GCS_SECRET="another"), errors.Unauthenticated, ("secret_key=", "GCS_SECRET"), "list"),
+    Row("gcs", at("gcs", GCS_SECRET="another"), Unauthenticated, ("secret_key=", "GCS_SECRET"), "list"),
     Row(
         "oss",
         at("oss", OSS_ACCESS_KEY_SECRET="another"),
-        errors.Unauthenticated,
+        Unauthenticated,
         ("access_key= or OSS_ACCESS_KEY_ID",),
         "list",
     ),
-    Row("web", lambda servers: Said(servers.closed), errors.Unauthenticated, ("token=", "username="), "list"),
-    Row("half-a-pair", at("s3", AWS_SECRET_ACCESS_KEY=""), errors.ConfigError, ("AWS_SECRET_ACCESS_KEY",)),
+    Row("web", lambda servers: Said(servers.closed), Unauthenticated, ("token=", "username="), "list"),
+    Row("half-a-pair", at("s3", AWS_SECRET_ACCESS_KEY=""), ConfigError, ("AWS_SECRET_ACCESS_KEY",)),
 )
 
 REGIONS = (
-    Row("s3-malformed", at("s3", AWS_REGION="no region"), errors.ConfigError, ("AWS_REGION",)),
+    Row("s3-malformed", at("s3", AWS_REGION="no region"), ConfigError, ("AWS_REGION",)),
     Row("s3-another", at("s3", AWS_REGION="eu-west-9"), None),  # the answer names the right one, which is followed
     Row(
         "s3-not-named",
         at("s3"),
-        errors.ConfigError,
+        ConfigError,
         ("region= or set AWS_REGION",),
         "list",
         refused=("s3", 301, "PermanentRedirect"),
@@ -323,25 +311,20 @@ REGIONS = (
     Row(
         "s3-illegal",
         at("s3"),
-        errors.ConfigError,
+        ConfigError,
         ("region= or set AWS_REGION",),
         "list",
         refused=("s3", 400, "IllegalLocationConstraintException"),
     ),
-    Row("oss-none", named("oss://bucket/", {}), errors.ConfigError, ("region=", "OSS_REGION")),
+    Row("oss-none", named("oss://bucket/", {}), ConfigError, ("region=", "OSS_REGION")),
     Row("oss-another", at("oss", OSS_REGION="cn-nowhere"), None),
     Row(
-        "oss-cname",
-        at("oss"),
-        errors.ConfigError,
-        ("endpoint= or OSS_ENDPOINT",),
-        "list",
-        refused=("oss", 403, "CnameDenied"),
+        "oss-cname", at("oss"), ConfigError, ("endpoint= or OSS_ENDPOINT",), "list", refused=("oss", 403, "CnameDenied")
     ),
     Row(
         "oss-domain",
         at("oss"),
-        errors.ConfigError,
+        ConfigError,
         ("addressing='cname'", "endpoint= or OSS_ENDPOINT"),
         "list",
         refused=("oss", 400, "PublicEndpointForbidden"),
@@ -349,19 +332,19 @@ REGIONS = (
     Row(
         "azure-another",
         at("azure"),
-        errors.ConfigError,
+        ConfigError,
         ("endpoint= or AZURE_STORAGE_ENDPOINT",),
         "list",
         refused=("azure", 421, "Misdirected"),
     ),
-    Row("b2-none", named("b2://bucket/", {}), errors.ConfigError, ("region=", "B2_REGION")),
-    Row("oci-none", named("oci://bucket/", {"OCI_NAMESPACE": "n"}), errors.ConfigError, ("region=", "OCI_REGION")),
-    Row("minio-none", named("s3://bucket/", {}, "provider=minio"), errors.ConfigError, ("endpoint=", "MINIO_ENDPOINT")),
-    Row("ais-none", named("ais://bucket/", {}), errors.ConfigError, ("endpoint=", "AIS_ENDPOINT")),
+    Row("b2-none", named("b2://bucket/", {}), ConfigError, ("region=", "B2_REGION")),
+    Row("oci-none", named("oci://bucket/", {"OCI_NAMESPACE": "n"}), ConfigError, ("region=", "OCI_REGION")),
+    Row("minio-none", named("s3://bucket/", {}, "provider=minio"), ConfigError, ("endpoint=", "MINIO_ENDPOINT")),
+    Row("ais-none", named("ais://bucket/", {}), ConfigError, ("endpoint=", "AIS_ENDPOINT")),
     Row(
         "ais-elsewhere",
         lambda servers: Said("ais://bucket/", {"AIS_ENDPOINT": servers.redirecting}),
-        errors.ConfigError,
+        ConfigError,
         ("cluster",),
         "list",
     ),
@@ -371,7 +354,7 @@ ADDRESSING = (
     Row(
         "oss-refuses-path",
         at("oss"),
-        errors.ConfigError,
+        ConfigError,
         ("addressing=",),
         "list",
         refused=("oss", 403, "SecondLevelDomainForbidden"),
@@ -379,14 +362,14 @@ ADDRESSING = (
     Row(
         "coreweave",
         named("s3://bucket/", KEYS["s3"], "provider=coreweave", "addressing=path"),
-        errors.ConfigError,
+        ConfigError,
         ("addressing=",),
     ),
-    Row("coreweave-name", named("s3://Bucket_1/", KEYS["s3"], "provider=coreweave"), errors.ConfigError, ("Bucket_1",)),
+    Row("coreweave-name", named("s3://Bucket_1/", KEYS["s3"], "provider=coreweave"), ConfigError, ("Bucket_1",)),
     Row(
         "bucket-twice",
         named("s3://bucket/", {**KEYS["s3"], S3: "https://127.0.0.1:1/bucket"}),
-        errors.ConfigError,
+        ConfigError,
         ("leave it away",),
     ),
 )
@@ -396,45 +379,45 @@ TLS = tuple(
     for scheme in ("s3", "gs", "az", "oss", "https")
     for setting in [ENDPOINTS.get(scheme, "the URL")]
     for row in (
-        Row(f"{scheme}-self-signed", _endpoint(scheme, lambda servers: servers.tls), errors.ConfigError, CA, "TLS"),
+        Row(f"{scheme}-self-signed", _endpoint(scheme, lambda servers: servers.tls), ConfigError, CA, "TLS"),
         Row(
             f"{scheme}-another-name",
             _endpoint(scheme, lambda servers: servers.tls.replace("127.0.0.1", "localhost"), SSL_CERT_FILE="ca"),
-            errors.ConfigError,
+            ConfigError,
             (f"check .*{setting}",),
             "TLS",
         ),
         Row(
             f"{scheme}-no-tls-there",
             _endpoint(scheme, lambda servers: servers.nginx.replace("http:", "https:")),
-            errors.ConfigError,
+            ConfigError,
             (f"write http:// in .*{setting}",),
             "TLS",
         ),
         Row(
             f"{scheme}-tls-there",
             _endpoint(scheme, lambda servers: servers.tls.replace("https:", "http:")),
-            errors.Unreachable,
+            Unreachable,
             (f"write https:// in .*{setting}",),
             "TLS",
         ),
         Row(
             f"{scheme}-tls-there-says-nginx",
             _endpoint(scheme, lambda servers: servers.wants_tls, "transport.connect_timeout_s=1"),  # doctor tries TLS
-            errors.ConfigError,
+            ConfigError,
             (f"write https:// in .*{setting}",),
         ),
         Row(
             f"{scheme}-no-such-host",
             _endpoint(scheme, lambda _servers: "https://nothing.invalid"),
-            errors.Unreachable,
+            Unreachable,
             (f"check .*{setting}",),
             "name resolution",
         ),
         Row(
             f"{scheme}-nobody-listens",
             _endpoint(scheme, lambda _servers: "http://127.0.0.1:9"),
-            errors.Unreachable,
+            Unreachable,
             (f"check .*{setting}",),
             "connection",
         ),
@@ -445,21 +428,21 @@ PAYERS = (
     Row(
         "s3",
         at("s3"),
-        errors.Forbidden,
+        Forbidden,
         ("requester_pays=True or AWS_REQUEST_PAYER=requester",),
         "list",
         refused=("s3", 403, "AccessDenied"),
     ),
     Row("s3-paid", at("s3", AWS_REQUEST_PAYER="requester"), None),
-    Row("gcs", at("gcs"), errors.ConfigError, ("user_project=",), "list", refused=("gcs", 400, "UserProjectMissing")),
-    Row("oss", at("oss"), errors.Forbidden, ("requester_pays=True",), "list", refused=("oss", 403, "AccessDenied")),
+    Row("gcs", at("gcs"), ConfigError, ("user_project=",), "list", refused=("gcs", 400, "UserProjectMissing")),
+    Row("oss", at("oss"), Forbidden, ("requester_pays=True",), "list", refused=("oss", 403, "AccessDenied")),
 )
 
 PUBLIC = (
     Row(
         "s3",
         at("s3", AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY=""),
-        errors.Unauthenticated,
+        Unauthenticated,
         ("AWS_ACCESS_KEY_ID", "anonymous=True", "--anonymous", "AWS_NO_SIGN_REQUEST"),
         "credentials",
     ),
@@ -467,7 +450,7 @@ PUBLIC = (
         Row(
             word,
             named(f"{scheme}://bucket/", {}, *options),
-            errors.Unauthenticated,
+            Unauthenticated,
             (f"{word.upper()}_[A-Z_]*ACCESS_KEY", "anonymous=True", "--anonymous"),
             doctor=(f"{word.upper()}_|ENDPOINT|HOST|DNS",),
         )
@@ -481,73 +464,66 @@ PUBLIC = (
     Row(
         "gcs",
         named("gs://bucket/", {"NO_GCE_CHECK": "true"}),
-        errors.Unauthenticated,
+        Unauthenticated,
         ("GOOGLE_APPLICATION_CREDENTIALS", "anonymous=True", "--anonymous"),
         doctor=("GOOGLE_|STORAGE_EMULATOR",),
     ),
     Row(
         "oss",
         at("oss", OSS_ACCESS_KEY_ID="", OSS_ACCESS_KEY_SECRET="", ALIBABA_CLOUD_ECS_METADATA_DISABLED="true"),
-        errors.Unauthenticated,
+        Unauthenticated,
         ("OSS_ACCESS_KEY_ID", "anonymous=True", "--anonymous"),
         "credentials",
     ),
     Row(
         "azure-private",
         _azurite(AZURE_STORAGE_ACCOUNT_KEY="", AZURE_STORAGE_ANON="true"),
-        errors.PenstockError,
+        PenstockError,
         ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN"),
         "list",
     ),
     Row(
         "ceph-private",
         _ceph(AWS_ACCESS_KEY_ID="", AWS_SECRET_ACCESS_KEY="", AWS_NO_SIGN_REQUEST="YES"),
-        errors.Forbidden,
+        Forbidden,
         ("credentials",),
         "list",
     ),
 )
 
 MISTYPED = (
-    Row("s3", _mistyped("s3"), errors.NotFound, ("bucket", "endpoint= or AWS_ENDPOINT_URL"), "list"),
-    Row("ceph", _ceph("no-such-bucket-here"), errors.NotFound, ("bucket", "endpoint= or AWS_ENDPOINT_URL"), "list"),
-    Row("gcs", _mistyped("gcs"), errors.NotFound, ("bucket", "endpoint= or STORAGE_EMULATOR_HOST"), "list"),
-    Row("oss", _mistyped("oss"), errors.NotFound, ("bucket", "region= or OSS_REGION"), "list"),
-    Row("azure", _mistyped("azure"), errors.NotFound, ("container", "account= or AZURE_STORAGE_ACCOUNT_NAME"), "list"),
-    Row(
-        "azurite", _azurite("buckett"), errors.NotFound, ("container", "account= or AZURE_STORAGE_ACCOUNT_NAME"), "list"
-    ),
+    Row("s3", _mistyped("s3"), NotFound, ("bucket", "endpoint= or AWS_ENDPOINT_URL"), "list"),
+    Row("ceph", _ceph("no-such-bucket-here"), NotFound, ("bucket", "endpoint= or AWS_ENDPOINT_URL"), "list"),
+    Row("gcs", _mistyped("gcs"), NotFound, ("bucket", "endpoint= or STORAGE_EMULATOR_HOST"), "list"),
+    Row("oss", _mistyped("oss"), NotFound, ("bucket", "region= or OSS_REGION"), "list"),
+    Row("azure", _mistyped("azure"), NotFound, ("container", "account= or AZURE_STORAGE_ACCOUNT_NAME"), "list"),
+    Row("azurite", _azurite("buckett"), NotFound, ("container", "account= or AZURE_STORAGE_ACCOUNT_NAME"), "list"),
     Row(
         "azurite-account",
         _azurite(AZURE_STORAGE_ACCOUNT_NAME="another"),
-        errors.Denied,
+        Denied,
         ("account= or AZURE_STORAGE_ACCOUNT_NAME",),
         "list",
     ),
     Row(
         "azure-account",
         named("az://bucket/", {**KEYS["az"], "AZURE_STORAGE_ACCOUNT_NAME": "penstockinvalid"}),
-        errors.Unreachable,
+        Unreachable,
         ("account= or AZURE_STORAGE_ACCOUNT_NAME",),
         "name resolution",
     ),
-    Row("azure-no-account", named("az://bucket/", {}), errors.ConfigError, ("account=", "AZURE_STORAGE_ACCOUNT_NAME")),
+    Row("azure-no-account", named("az://bucket/", {}), ConfigError, ("account=", "AZURE_STORAGE_ACCOUNT_NAME")),
     Row(
         "r2-account",
         named("r2://bucket/", {"R2_ACCESS_KEY_ID": "k", "R2_SECRET_ACCESS_KEY": "s", "R2_ACCOUNT_ID": "no"}),
-        errors.Unreachable,
+        Unreachable,
         ("account= or R2_ACCOUNT_ID",),
         "name resolution",
     ),
-    Row("r2-no-account", named("r2://bucket/", {}), errors.ConfigError, ("account=", "R2_ACCOUNT_ID")),
-    Row(
-        "oci-no-account",
-        named("oci://bucket/", {"OCI_REGION": "eu"}),
-        errors.ConfigError,
-        ("account=", "OCI_NAMESPACE"),
-    ),
-    Row("web", lambda servers: Said(f"{servers.nginx}/no-such-directory/"), errors.NotFound, ("check the path",)),
-    Row("option", named("s3://bucket/", {}, "regoin=eu"), errors.ConfigError, ("did you mean 'region'",)),
+    Row("r2-no-account", named("r2://bucket/", {}), ConfigError, ("account=", "R2_ACCOUNT_ID")),
+    Row("oci-no-account", named("oci://bucket/", {"OCI_REGION": "eu"}), ConfigError, ("account=", "OCI_NAMESPACE")),
+    Row("web", lambda servers: Said(f"{servers.nginx}/no-such-directory/"), NotFound, ("check the path",)),
+    Row("option", named("s3://bucket/", {}, "regoin=eu"), ConfigError, ("did you mean 'region'",)),
 )
 
 ROWS = {

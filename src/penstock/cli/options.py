@@ -58,8 +58,7 @@ Part = Annotated[
 ]
 JobFolder = Annotated[str | None, Option("--job", metavar="URL", help="Folder for the records of parts.")]
 OnRay = Annotated[
-    str | None,
-    Option("--ray", metavar="ADDRESS", help="Do the parts on this Ray cluster: auto, or ray://host:10001."),
+    str | None, Option("--ray", metavar="ADDRESS", help="Do the parts on this Ray cluster: auto, or ray://host:10001.")
 ]
 
 # Parameters of commands that are URLs.

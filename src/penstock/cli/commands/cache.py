@@ -12,16 +12,7 @@ from typer import Argument, Option, Typer
 
 import penstock as ps
 from penstock.cli.options import CacheFolder, JsonOne, JsonUrls, Store, cluster, with_options, with_store
-from penstock.cli.output import (
-    CODES,
-    aside,
-    code_of,
-    harmless,
-    json_line,
-    moment,
-    readable,
-    write,
-)
+from penstock.cli.output import CODES, aside, code_of, harmless, json_line, moment, readable, write
 from penstock.display import counted
 from penstock.errors import Damaged, NoSpace, NotFound, PenstockError, Unusable, printable, worse_of
 from penstock.progress import bar
@@ -38,8 +29,7 @@ cache = Typer(
 )
 app.add_typer(cache, name="cache")
 _Prefix = Annotated[
-    str,
-    Argument(metavar="[URL]", help="Only objects whose URL begins with this: s3://bucket/train/. Default: all."),
+    str, Argument(metavar="[URL]", help="Only objects whose URL begins with this: s3://bucket/train/. Default: all.")
 ]
 
 

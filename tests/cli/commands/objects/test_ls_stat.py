@@ -59,7 +59,4 @@ def test_glob_matches_are_printed_in_key_order(penstock, bucket):
 def test_stat_of_a_directory_or_bucket_is_refused(penstock, tmp_path):
     assert penstock("stat", str(tmp_path)).returncode == 1
     done = penstock("stat", "s3://bucket/")
-    assert (done.returncode, done.stderr) == (
-        2,
-        "penstock: this names a bucket, not an object in it [s3://bucket/]\n",
-    )
+    assert (done.returncode, done.stderr) == (2, "penstock: this names a bucket, not an object in it [s3://bucket/]\n")

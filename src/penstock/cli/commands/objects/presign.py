@@ -24,8 +24,7 @@ def presign(
     *,
     method: Annotated[str, Option(metavar="GET|PUT", help="What the address allows.")] = "GET",
     expires: Annotated[
-        str | None,
-        Option(metavar="TIME", help="Seconds, or 15m, 12h, 7d. Default: 1h, or what the credentials have."),
+        str | None, Option(metavar="TIME", help="Seconds, or 15m, 12h, 7d. Default: 1h, or what the credentials have.")
     ] = None,
     json: Annotated[bool, Option("--json", help="One JSON object, with what to send and when it ends.")] = False,
     store: Store,

@@ -33,7 +33,7 @@ _SHOWN = 20
 
 
 @app.command(
-    epilog="Examples: penstock rm --dry-run 's3://bucket/train/**/*.tmp'; penstock rm --incomplete s3://bucket/",
+    epilog="Examples: penstock rm --dry-run 's3://bucket/train/**/*.tmp'; penstock rm --incomplete s3://bucket/"
 )
 @with_store
 def rm(
@@ -96,11 +96,7 @@ def _ask(victims: Sequence[Victim]) -> None:
 
 def _delete_victims(victims: Iterable[Victim], *, as_json: bool) -> None:
     report, stop = Report("deleted", as_json=as_json), Event()
-    with (
-        report,
-        tally("deleting") as count,
-        closing(run_jobs(victims, _delete_victim, lambda _: 0, stop)) as results,
-    ):
+    with report, tally("deleting") as count, closing(run_jobs(victims, _delete_victim, lambda _: 0, stop)) as results:
         for (source, meta), result in results:
             count(1, meta.size)
             if isinstance(result, PenstockError):
