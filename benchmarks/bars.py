@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING
 
 from benchmarks.conditions import DIALECTS
 from benchmarks.rows import Row, Table, Values, number, ratio, spread
 from benchmarks.sections import ORDERS
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 __all__ = ["BARS", "REASONS", "Bar", "cpu_by_floor", "first", "rate_by_theirs"]
+
+
+Measure = Callable[[Row, Table], Values]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Bar:
     condition: str
     script: str
     words: str
-    measure: Callable[[Row, Table], Values]
+    measure: Measure
     limit: float
     at_least: bool = False
     unit: str = "x"
@@ -42,8 +43,27 @@ class Bar:
         return f"| {self.condition}: {self.words} | {wanted} | {spread(values)} | {verdict} |"
 
 
-def cpu_by_floor(ours: Row, table: Table) -> Values:
-    return ratio(ours.cpu_us, table["floor"].cpu_us)
+_least = partial(Bar, at_least=True)
+
+
+def _of(name: str) -> Measure:
+    """Return the measure of one number of each round."""
+    return lambda ours, _: ours[name]
+
+
+def _cpu_by(script: str) -> Measure:
+    return lambda ours, table: ratio(ours.cpu_us, table[script].cpu_us)
+
+
+def _rate_by(script: str) -> Measure:
+    return lambda ours, table: ratio(ours.rate, table[script].rate)
+
+
+def _time_by(script: str) -> Measure:
+    return lambda ours, table: ratio(ours.seconds, table[script].seconds)
+
+
+cpu_by_floor = _cpu_by("floor")
 
 
 def _cpu_by_theirs(ours: Row, table: Table) -> Values:
@@ -68,21 +88,21 @@ def _shards(condition: str) -> list[Bar]:
     """Samples in tar files: blocks beside peers without and with a local disk, and single ranges beside objects."""
     blocks, single = "penstock_shards", "penstock_full_shards"
 
-    def beside(*others: str) -> Callable[[Row, Table], Values]:
+    def beside(*others: str) -> Measure:
         return lambda ours, table: [
             rate / max(each) for rate, *each in zip(ours.rate, *(table[other].rate for other in others), strict=True)
         ]
 
     without_disk = beside("webdataset_shards", "s3torchconnector_shards")
     return [
-        Bar(condition, blocks, "samples/s beside the best peer without a local disk", without_disk, 4, at_least=True),
-        Bar(condition, blocks, "samples/s beside LitData", beside("litdata_shards"), 2.5, at_least=True),
-        Bar(condition, blocks, "samples/s beside energon", beside("energon_shards"), 4, at_least=True),
+        _least(condition, blocks, "samples/s beside the best peer without a local disk", without_disk, 4),
+        _least(condition, blocks, "samples/s beside LitData", beside("litdata_shards"), 2.5),
+        _least(condition, blocks, "samples/s beside energon", beside("energon_shards"), 4),
         Bar(condition, blocks, "CPU per sample beside raw sockets'", _cpu_by("floor_shards"), 2.2),
-        Bar(condition, blocks, "first batch, s", lambda ours, _: ours["first_s"], 0.25, unit="s"),
+        Bar(condition, blocks, "first batch, s", _of("first_s"), 0.25, unit="s"),
         _wire(condition, blocks),
         Bar(condition, blocks, "peak RSS", lambda ours, _: ours.peak_mib, 668, unit="MiB"),
-        Bar(condition, single, "samples/s beside the same bytes as objects", rate_by_theirs, 0.95, at_least=True),
+        _least(condition, single, "samples/s beside the same bytes as objects", rate_by_theirs, 0.95),
         Bar(condition, single, "CPU per sample beside the same", _cpu_by_theirs, 1.1),
     ]
 
@@ -91,7 +111,7 @@ def _mds(condition: str) -> list[Bar]:
     """Samples in MDS files: beside Mosaic's reader, which copies them to a local disk first."""
     script = "penstock_mds"
     return [
-        Bar(condition, script, "samples/s beside Mosaic's streaming", rate_by_theirs, 4, at_least=True),
+        _least(condition, script, "samples/s beside Mosaic's streaming", rate_by_theirs, 4),
         _wire(condition, script),
     ]
 
@@ -107,7 +127,7 @@ def _rows(condition: str) -> list[Bar]:
     """Rows of Parquet files: beside pyarrow on a local file in the same order, and beside datasets in another."""
     mixed, theirs = "penstock_rows", "datasets_rows"
     bars = [
-        Bar(condition, mixed, "rows/s beside datasets' streaming", rate_by_theirs, 5, at_least=True),
+        _least(condition, mixed, "rows/s beside datasets' streaming", rate_by_theirs, 5),
         Bar(
             condition,
             mixed,
@@ -119,7 +139,7 @@ def _rows(condition: str) -> list[Bar]:
     ]
     if not condition.endswith("-late"):
         words = "rows/s in order beside pyarrow's of a local file"
-        bars.append(Bar(condition, "penstock_rows_in_order", words, rate_by_theirs, 0.9, at_least=True))
+        bars.append(_least(condition, "penstock_rows_in_order", words, rate_by_theirs, 0.9))
         words = "CPU per row beside raw sockets' and pyarrow's"
         bars.append(Bar(condition, mixed, words, _cpu_by("floor_rows"), 1.2))
     return bars
@@ -129,15 +149,11 @@ def _tokens(condition: str) -> list[Bar]:
     """Windows of tokens in lanes beside raw sockets that cut and mix nothing, and beside raw sockets that do."""
     named = {"penstock_tokens": "rate of int64 windows", "penstock_stored_tokens": "rate of windows of the stored type"}
     rates = [
-        Bar(condition, script, f"{what} beside raw sockets'", rate_by_theirs, 0.9, at_least=True)
-        for script, what in named.items()
+        _least(condition, script, f"{what} beside raw sockets'", rate_by_theirs, 0.9) for script, what in named.items()
     ]
 
-    def beside(ours: Row, table: Table) -> Values:
-        return ratio(ours.rate, table["floor_mixed_tokens"].rate)
-
     words = "rate of int64 windows beside raw sockets' that mix and convert them"
-    mixed = Bar(condition, "penstock_tokens", words, beside, 0.9, at_least=True)
+    mixed = _least(condition, "penstock_tokens", words, _rate_by("floor_mixed_tokens"), 0.9)
     return [*rates, mixed, _wire(condition, "penstock_tokens")]
 
 
@@ -148,13 +164,7 @@ def _paired(condition: str) -> Bar:
     )
 
 
-def _cpu_by(script: str) -> Callable[[Row, Table], Values]:
-    return lambda ours, table: ratio(ours.cpu_us, table[script].cpu_us)
-
-
-def _pair(
-    condition: str, what: str, measure: Callable[[Row, Table], Values], limit: float, *, at_least: bool
-) -> list[Bar]:
+def _pair(condition: str, what: str, measure: Measure, limit: float, *, at_least: bool) -> list[Bar]:
     return [
         Bar(condition, f"penstock_{kind}", f"{what}, {kind}", measure, limit, at_least) for kind in ("map", "iterable")
     ]
@@ -169,8 +179,8 @@ def _unknown(condition: str, busy: str) -> list[Bar]:
             Bar(condition, script, f"CPU per object {words}, {kind}", _cpu_by_theirs, 1.25)
             for kind, script in scripts.items()
         ),
-        Bar(busy, scripts["iterable"], "share of time computed", _used, 95, at_least=True, unit="%"),
-        Bar(busy, scripts["iterable"], f"objects/s {words}", rate_by_theirs, 0.9, at_least=True),
+        _least(busy, scripts["iterable"], "share of time computed", _used, 95, unit="%"),
+        _least(busy, scripts["iterable"], f"objects/s {words}", rate_by_theirs, 0.9),
     ]
 
 
@@ -185,19 +195,15 @@ def _dialects(condition: str) -> list[Bar]:
 def _tables(condition: str) -> list[Bar]:
     script = "penstock_read_table"
     return [
-        Bar(condition, script, "speed beside s3fs", rate_by_theirs, 1.5, at_least=True),
-        Bar(condition, script, "speed beside pyarrow's own S3", _speed_by_arrow, 1, at_least=True),
+        _least(condition, script, "speed beside s3fs", rate_by_theirs, 1.5),
+        _least(condition, script, "speed beside pyarrow's own S3", _rate_by("pyarrow_read_table"), 1),
     ]
-
-
-def _speed_by_arrow(ours: Row, table: Table) -> Values:
-    return ratio(ours.rate, table["pyarrow_read_table"].rate)
 
 
 def _written(condition: str) -> list[Bar]:
     speed = "speed beside obstore's multipart put"
     return [
-        Bar(condition, "penstock_write", speed, _speed_by_obstore, 0.7, at_least=True),
+        _least(condition, "penstock_write", speed, _speed_by_obstore, 0.7),
         Bar(condition, "penstock_write", "peak RSS beyond the data", lambda ours, _: ours.beyond_mib, 128, unit="MiB"),
     ]
 
@@ -205,8 +211,8 @@ def _written(condition: str) -> list[Bar]:
 def _decoded(condition: str) -> list[Bar]:
     words = "images/s beside the same threads decoding from the RAM disk"
     return [
-        Bar(condition, "penstock_decode", words, rate_by_theirs, 0.92, at_least=True),
-        Bar(condition, "penstock_train", "share of time computed", _used, 95, at_least=True, unit="%"),
+        _least(condition, "penstock_decode", words, rate_by_theirs, 0.92),
+        _least(condition, "penstock_train", "share of time computed", _used, 95, unit="%"),
     ]
 
 
@@ -216,15 +222,14 @@ def _used(ours: Row, _: Table) -> Values:
 
 def _saved(condition: str, scripts: tuple[str, ...]) -> list[Bar]:
     speed = "speed beside obstore's multipart put of as many bytes"
-    bars = [
-        Bar(condition, script, f"{_told(script)}, {speed}", _speed_by_obstore, 0.9, at_least=True) for script in scripts
-    ]
+    bars = [_least(condition, script, f"{_told(script)}, {speed}", _speed_by_obstore, 0.9) for script in scripts]
     return [*bars, *(_lean(condition, script) for script in scripts)]
 
 
 def _loaded(condition: str, scripts: tuple[str, ...]) -> list[Bar]:
     bars = [
-        Bar(condition, script, f"{_told(script)}, time beside raw sockets'", _time_by_floor, 1.3) for script in scripts
+        Bar(condition, script, f"{_told(script)}, time beside raw sockets'", _time_by("floor_big"), 1.3)
+        for script in scripts
     ]
     return [*bars, *(_lean(condition, script) for script in scripts)]
 
@@ -235,32 +240,21 @@ def _lean(condition: str, script: str) -> Bar:
 
 
 def _faster(condition: str, script: str, whose: str, limit: float) -> Bar:
-    return Bar(condition, script, f"{_told(script)}, speed beside {whose}", rate_by_theirs, limit, at_least=True)
+    return _least(condition, script, f"{_told(script)}, speed beside {whose}", rate_by_theirs, limit)
 
 
 def _behind(script: str, whose: str) -> Bar:
     words = f"what {whose} steps lose to a background save, of what waiting for one costs"
-    return Bar("state-async", script, words, lambda ours, _: ours["lost_percent"], 10, unit="%")
+    return Bar("state-async", script, words, _of("lost_percent"), 10, unit="%")
 
 
 def _told(script: str) -> str:
     return script.partition("_")[2].replace("_", " ")
 
 
-def _time_by_floor(ours: Row, table: Table) -> Values:
-    return ratio(ours.seconds, table["floor_big"].seconds)
-
-
 def _listed(row: str, limit: float) -> Bar:
     words = f"keys/s by {row}'s" if row != "plain" else "keys/s by a listing page by page"
-    return Bar(
-        "listing",
-        "penstock",
-        words,
-        lambda ours, table: ratio(table[row]["wall_s"], ours["wall_s"]),
-        limit,
-        at_least=True,
-    )
+    return _least("listing", "penstock", words, lambda ours, table: ratio(table[row]["wall_s"], ours["wall_s"]), limit)
 
 
 def _cached(row: str, key: str, words: str, limit: float) -> Bar:
@@ -268,7 +262,7 @@ def _cached(row: str, key: str, words: str, limit: float) -> Bar:
         theirs = table[row]
         return ratio(ours[key], theirs[key]) if key == "objects_a_second" else ratio(theirs[key], ours[key])
 
-    return Bar("cache", "cached", words, measure, limit, at_least=True)
+    return _least("cache", "cached", words, measure, limit)
 
 
 def _hedged() -> tuple[Bar, ...]:
@@ -276,16 +270,14 @@ def _hedged() -> tuple[Bar, ...]:
         return ratio(table["without"]["p99_s"], ours["p99_s"])
 
     return (
-        Bar("hedge", "hedged", "p99 without second requests by p99 with them", faster, 10, at_least=True),
-        Bar("hedge", "hedged", "more requests", lambda ours, _: ours["more_percent"], 2, unit="%"),
-        Bar(
-            "hedge", "idle", "what they cost where none is needed", lambda ours, _: ours["idle_percent"], 0.5, unit="%"
-        ),
+        _least("hedge", "hedged", "p99 without second requests by p99 with them", faster, 10),
+        Bar("hedge", "hedged", "more requests", _of("more_percent"), 2, unit="%"),
+        Bar("hedge", "idle", "what they cost where none is needed", _of("idle_percent"), 0.5, unit="%"),
     )
 
 
 def _ordered(row: str, words: str, key: str, limit: float, unit: str) -> Bar:
-    return Bar("order", row, f"{row}, {words}", lambda ours, _: ours[key], limit, unit=unit)
+    return Bar("order", row, f"{row}, {words}", _of(key), limit, unit=unit)
 
 
 _SAVES = ("penstock_save", "penstock_manager_save")
@@ -302,10 +294,7 @@ _EPOCHS = {
 
 
 def _epochs(condition: str, theirs: str, words: str, limit: float) -> Bar:
-    def measure(ours: Row, table: Table) -> Values:
-        return ratio(ours.rate, table[theirs].rate)
-
-    return Bar(condition, _WINDOWS, words, measure, limit, at_least=True)
+    return _least(condition, _WINDOWS, words, _rate_by(theirs), limit)
 
 
 def _trained(condition: str, windows: float, theirs: float | None) -> list[Bar]:
@@ -316,16 +305,15 @@ def _trained(condition: str, windows: float, theirs: float | None) -> list[Bar]:
     if theirs is not None:
         bars.append(_epochs(condition, "insitubatch_epochs", "samples/s beside insitubatch's", theirs))
 
-    def cpu(script: str) -> Callable[[Row, Table], Values]:
-        return lambda ours, table: ratio(ours.cpu_us, table[script].cpu_us)
-
     if theirs is not None and theirs > 1:
-        bars.append(Bar(condition, _WINDOWS, "CPU per sample beside insitubatch's", cpu("insitubatch_epochs"), 0.75))
+        bars.append(
+            Bar(condition, _WINDOWS, "CPU per sample beside insitubatch's", _cpu_by("insitubatch_epochs"), 0.75)
+        )
         bars.append(Bar(condition, _WINDOWS, "first batch beside insitubatch's", _sooner, 0.9))
     if not condition.endswith("-late"):
         words = "CPU per sample beside raw sockets and decoding"
         both = ((_WINDOWS, ""), ("penstock_epochs", ", default window"))
-        bars += [Bar(condition, row, f"{words}{more}", cpu("floor_epochs"), 1.1) for row, more in both]
+        bars += [Bar(condition, row, f"{words}{more}", _cpu_by("floor_epochs"), 1.1) for row, more in both]
     return bars
 
 
@@ -338,30 +326,23 @@ BARS = (
     *_pair("small", "CPU per object beside s3torchconnector's", _cpu_by_theirs, 0.25, at_least=False),
     *_pair("small", "objects/s beside s3torchconnector's", rate_by_theirs, 6, at_least=True),
     *_pair("tiny", "objects/s beside s3torchconnector's", rate_by_theirs, 8, at_least=True),
-    Bar("late", "penstock_iterable", "objects/s, iterable", lambda ours, _: ours.rate, 5000, at_least=True, unit=""),
-    Bar("late", "penstock_iterable", "objects/s beside s3torchconnector's", rate_by_theirs, 100, at_least=True),
-    Bar(
+    _least("late", "penstock_iterable", "objects/s, iterable", lambda ours, _: ours.rate, 5000, unit=""),
+    _least("late", "penstock_iterable", "objects/s beside s3torchconnector's", rate_by_theirs, 100),
+    _least(
         "late",
         "penstock_map",
         "objects/s of map in batches of 256 beside iterable's",
-        lambda ours, table: ratio(ours.rate, table["penstock_iterable"].rate),
+        _rate_by("penstock_iterable"),
         0.6,
-        at_least=True,
     ),
-    Bar("late-busy", "penstock_iterable", "share of time computed", _used, 90, at_least=True, unit="%"),
+    _least("late-busy", "penstock_iterable", "share of time computed", _used, 90, unit="%"),
     *_unknown("unknown", "unknown-busy"),
     *_dialects("dialects"),
-    Bar("ranges", "penstock_cat_ranges", "ranges/s beside s3fs's", rate_by_theirs, 5, at_least=True),
+    _least("ranges", "penstock_cat_ranges", "ranges/s beside s3fs's", rate_by_theirs, 5),
     *_tables("table"),
-    Bar("big", "penstock_open", "time beside raw sockets'", _time_by_floor, 1.5),
+    Bar("big", "penstock_open", "time beside raw sockets'", _time_by("floor_big"), 1.5),
     Bar("big", "penstock_open", "peak RSS beyond the object", lambda ours, _: ours.beyond_mib, 64, unit="MiB"),
-    Bar(
-        "big-tls",
-        "penstock_open",
-        "time beside obstore's",
-        lambda ours, table: ratio(ours.seconds, table["obstore_get"].seconds),
-        0.6,
-    ),
+    Bar("big-tls", "penstock_open", "time beside obstore's", _time_by("obstore_get"), 0.6),
     *_written("write"),
     *_written("write-tls"),
     *_decoded("decode"),
@@ -387,13 +368,12 @@ BARS = (
     _behind("penstock_async_save_cpu", "a core's"),
     _faster("zarr", "penstock_zarr", "obstore's under zarr", 1.1),
     _faster("zarr-late", "penstock_zarr", "obstore's under zarr", 1.1),
-    Bar(
+    _least(
         "zarr",
         "s3fs_zarr",
         "array read over Penstock beside s3fs",
         lambda ours, table: ratio(table["penstock_zarr"].rate, ours.rate),
         3,
-        at_least=True,
     ),
     Bar("zarr-get", "penstock_zarr_get", "CPU per get beside obstore's", _cpu_by_theirs, 0.55),
     *(bar for name, (windows, theirs) in _EPOCHS.items() for bar in _trained(name, windows, theirs)),
@@ -403,11 +383,11 @@ BARS = (
         "fields-4-late",
         "penstock_epochs",
         "seconds to the first batch, metadata included",
-        lambda ours, _: ours["first_s"],
+        _of("first_s"),
         0.5,
         unit="s",
     ),
-    Bar("fields-4", "penstock_statistics", "fields/s beside an epoch's", rate_by_theirs, 0.9, at_least=True),
+    _least("fields-4", "penstock_statistics", "fields/s beside an epoch's", rate_by_theirs, 0.9),
     *_shards("shards"),
     *_shards("shards-late"),
     Bar("shards-tiny", "penstock_shards", "CPU per sample", lambda ours, _: ours.cpu_us, 20, unit="µs"),
@@ -416,21 +396,14 @@ BARS = (
     *_rows("parquet"),
     *_rows("parquet-late"),
     *(
-        Bar(
-            "shards-many-late",
-            f"penstock_{each}_batch",
-            f"{each} batch",
-            lambda ours, _: ours["first_s"],
-            0.5,
-            unit="s",
-        )
+        Bar("shards-many-late", f"penstock_{each}_batch", f"{each} batch", _of("first_s"), 0.5, unit="s")
         for each in ("first", "resumed")
     ),
-    Bar("index", "headers", "% of the bytes", lambda ours, _: ours["percent"], 2, unit="%"),
+    Bar("index", "headers", "% of the bytes", _of("percent"), 2, unit="%"),
     *_tokens("tokens"),
     *_tokens("tokens-late"),
     *(
-        Bar("mixture", mixed, "samples/s beside one source", rate_by_theirs, 0.97, at_least=True)
+        _least("mixture", mixed, "samples/s beside one source", rate_by_theirs, 0.97)
         for mixed in ("penstock_mixture", "penstock_mixed_shards")
     ),
     _paired("pairs"),
