@@ -13,8 +13,8 @@ from penstock.testing.faults.script import WITHOUT_REGIONS
 __all__ = ["WORDS"]
 
 
-def _get(shelves, bucket, request):
-    return _index(bucket, request.key) if request.key.endswith("/") else get(shelves, bucket, request)
+def _get(dialect, bucket, request):
+    return _index(bucket, request.key) if request.key.endswith("/") else get(dialect, bucket, request)
 
 
 def _index(bucket, folder):
@@ -65,5 +65,5 @@ class _Web(Words):
         return {}
 
 
-_VERBS = {"get": _get, "head": _get, "list": lambda _shelves, bucket, _request: _index(bucket, "")}
+_VERBS = {"get": _get, "head": _get, "list": lambda _dialect, bucket, _request: _index(bucket, "")}
 WORDS = _Web(_VERBS, WITHOUT_REGIONS)

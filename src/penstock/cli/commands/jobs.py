@@ -104,7 +104,8 @@ def verify(
     Every object of AGAINST must be there: the same bytes, or the size and version of a catalog. Errors do not stop the
     other objects. With --job the same command continues, and only what failed is checked again.
     """
-    on, globs = cluster(ray), {"include": include or (), "exclude": exclude or ()}
+    on = cluster(ray)
+    globs: dict[str, Any] = {"include": include or (), "exclude": exclude or ()}
     with aside(on):
         done = ps.verify(url, against, job=job, part=part, on=on, processes=processes, store=store, **globs)
     show_verified(done, as_json=json)

@@ -4,7 +4,5 @@
 ``train.py`` in a process that it kills in the middle of an epoch, runs it again, and reports what ``Tally`` counted.
 """
 
-__all__ = ["EPOCHS"]
-
 # Enough for 98 % and more. Defined here so that the help can show it without the imports of the demo.
 EPOCHS = 4

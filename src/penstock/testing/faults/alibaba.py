@@ -17,7 +17,7 @@ from penstock.testing.faults.script import FAULTS, WITHOUT_REGIONS
 
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
-    from penstock.testing.faults.dialect import Bucket, Shelves, Stored
+    from penstock.testing.faults.dialect import Bucket, Dialect, Stored
     from penstock.testing.faults.script import Settings
 
 _SKEW_S = 15 * 60
@@ -111,27 +111,27 @@ def _same(found: Stored, wanted: str | None) -> None:
         raise Refused(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
 
 
-def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _get(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     """Return an object; all of it, with 200, for a range beyond its end without ``x-oss-range-behavior: standard``."""
     span = _RANGE.fullmatch(request.headers.get("range", ""))
     if span is not None and request.headers.get("x-oss-range-behavior") != "standard":
         beyond = int(span[2]) >= len(bucket.find(request.key).data)
         request = replace(request, headers={**request.headers, "range": ""}) if beyond else request
-    return get(shelves, bucket, request)
+    return get(dialect, bucket, request)
 
 
-def _list_objects(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _list_objects(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     request.parameters.setdefault("max-keys", _MOST_KEYS)
-    answer = listing(shelves, bucket, request)
+    answer = listing(dialect, bucket, request)
     if request.parameters.get("encoding-type") == "url":  # the token, too
         answer.body = _TOKEN.sub(lambda found: found[1] + quote(found[2].decode(), safe="").encode(), answer.body)
     return answer
 
 
-def _part(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _part(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     upload = bucket.upload(request.parameters["uploadId"], request.key)
     part = bucket.part(upload, int(request.parameters.get("partNumber", "0")), bytes(request.body))
-    return Answer(headers=shelves.words.written(part))
+    return Answer(headers=dialect.words.written(part))
 
 
 class _Alibaba(Words):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.options import StoreOptions
-    from penstock.testing.faults.dialect import Access, Shelves
+    from penstock.testing.faults.dialect import Access, Dialect
     from penstock.testing.faults.script import Settings
 
 _SKEW_S = 15 * 60
@@ -107,15 +107,15 @@ def _make_collation_key(name: str) -> list[int]:
     return [_ORDER.index(letter) for letter in name if letter != "-"]
 
 
-def check_source(shelves: Shelves, request: Request) -> tuple[str, str]:
+def check_source(dialect: Dialect, request: Request) -> tuple[str, str]:
     """Return container and key of a copy's source; ``Refused`` unless its URL or the request authorises reading."""
     url = urlsplit(request.headers["x-ms-copy-source"])
     account, bucket, key = (unquote(part) for part in url.path.removeprefix("/").split("/", 2))
     token = request.headers.get("x-ms-copy-source-authorization", "").removeprefix("Bearer ")
-    if token in shelves.access.tokens:
+    if token in dialect.access.tokens:
         return bucket, key
     given = {name: values[0] for name, values in parse_qs(url.query).items()}
-    secrets = {account_of(name): secret for name, secret in shelves.access.keys.items()}
+    secrets = {account_of(name): secret for name, secret in dialect.access.keys.items()}
     right = _is_shared(given, f"/blob/{account}/{bucket}/{key}", secrets.get(account, ""), time.time())
     if not right or "r" not in given["sp"]:
         raise Refused(403, "CannotVerifyCopySource", "the source is not authorised")
@@ -170,48 +170,48 @@ def _collect_kept_headers(request: Request) -> dict[str, str]:
     return {"content-type": kind, **own}
 
 
-def _put_blob(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _put_blob(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     if request.headers.get("x-ms-blob-type") != "BlockBlob":
         raise Refused(400, "MissingRequiredHeader", "x-ms-blob-type")
-    return _publish_object(shelves, bucket, request, Stored.of(bytes(request.body), _collect_kept_headers(request)))
+    return _publish_object(dialect, bucket, request, Stored.of(bytes(request.body), _collect_kept_headers(request)))
 
 
-def _publish_object(shelves: Shelves, bucket: Bucket, request: Request, stored: Stored) -> Answer:
+def _publish_object(dialect: Dialect, bucket: Bucket, request: Request, stored: Stored) -> Answer:
     """Publish an object; blocks that were not committed are discarded."""
     bucket.objects[request.key] = stored
     bucket.uploads.pop(request.key, None)
     bucket.committed.pop(request.key, None)
-    return Answer(201, shelves.words.written(stored))
+    return Answer(201, dialect.words.written(stored))
 
 
-def _delete_blob(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _delete_blob(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     bucket.find(request.key)
     del bucket.objects[request.key]
     bucket.committed.pop(request.key, None)
     return Answer(202)
 
 
-def _origin(shelves: Shelves, request: Request) -> Stored:
-    name, key = check_source(shelves, request)
-    found = shelves.bucket(name).objects.get(key)
+def _origin(dialect: Dialect, request: Request) -> Stored:
+    name, key = check_source(dialect, request)
+    found = dialect.bucket(name).objects.get(key)
     if found is None:
         raise Refused(404, "CannotVerifyCopySource", "The specified blob does not exist.")
-    shelves.words.pin_source(found, request)
+    dialect.words.pin_source(found, request)
     return found
 
 
-def _copy_blob(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    source = _origin(shelves, request)
-    answer = _publish_object(shelves, bucket, request, Stored.of(source.data, source.headers))
+def _copy_blob(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
+    source = _origin(dialect, request)
+    answer = _publish_object(dialect, bucket, request, Stored.of(source.data, source.headers))
     return replace(answer, status=202, headers={**answer.headers, "x-ms-copy-status": "success"})
 
 
-def _part(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _part(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     return _block(bucket, request, bytes(request.body))
 
 
-def _copy_part(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    data = _origin(shelves, request).data
+def _copy_part(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
+    data = _origin(dialect, request).data
     first, _, last = request.headers["x-ms-source-range"].removeprefix("bytes=").partition("-")
     return _block(bucket, request, data[int(first) : int(last) + 1])
 
@@ -225,7 +225,7 @@ def _block(bucket: Bucket, request: Request, data: bytes) -> Answer:
     return Answer(201, {"Content-MD5": digest_body(data)})
 
 
-def _complete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _complete(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     try:
         named = [(each.tag, each.text or "") for each in ET.fromstring(request.body)]  # noqa: S314  a test server on loopback
     except ET.ParseError:
@@ -241,12 +241,12 @@ def _complete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     stored = Stored(
         data, f"{md5(data, usedforsecurity=False).hexdigest()}-{len(named)}", _collect_kept_headers(request)
     )
-    answer = _publish_object(shelves, bucket, request, stored)
+    answer = _publish_object(dialect, bucket, request, stored)
     bucket.committed[request.key] = blocks
     return answer
 
 
-def _list_blobs(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _list_blobs(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     asked = request.parameters
     most = min(_MOST_KEYS, int(asked.get("maxresults", _MOST_KEYS)))
     after = base64.b64decode(asked.get("marker", "")).decode()
@@ -275,7 +275,7 @@ def entry(key: str, stored: Stored, include: str = "", more: Mapping[str, str] =
     return element("Blob", {"Name": key}, inner)
 
 
-def _uploads(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _uploads(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     prefix = request.parameters.get("prefix", "")
     begun = [key for key in bucket.uploads if key not in bucket.objects and key.startswith(prefix)]
     properties = element("Properties", {"Content-Length": "0", "BlobType": "BlockBlob"})

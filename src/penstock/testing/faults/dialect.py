@@ -18,7 +18,7 @@ from hashlib import md5
 from importlib import import_module
 from itertools import count
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote
 from xml.etree import ElementTree as ET
 
@@ -167,23 +167,7 @@ class Bucket:
         return page
 
 
-class Shelves(Protocol):
-    """The parts of the server that a verb may use, besides its bucket."""
-
-    @property
-    def words(self) -> Words: ...
-
-    @property
-    def access(self) -> Access: ...
-
-    def bucket(self, name: str) -> Bucket: ...
-
-    def kept(self, request: Request) -> dict[str, str]: ...
-
-    def origin(self, request: Request) -> Stored: ...
-
-
-Verb = Callable[[Shelves, Bucket, Request], Answer]
+Verb = Callable[["Dialect", Bucket, Request], Answer]
 
 
 @dataclass(slots=True)
@@ -287,7 +271,10 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class Dialect:
-    """Buckets by name and the verbs on them. Thread-safe; each verb is atomic."""
+    """Buckets by name and the verbs on them. Thread-safe; each verb is atomic.
+
+    A verb uses its bucket, ``words``, ``access``, ``bucket``, ``kept`` and ``origin``.
+    """
 
     def __init__(self, settings: Settings, words: Words) -> None:
         self.words = words
@@ -340,31 +327,31 @@ class Dialect:
         return found
 
 
-def _copy_stored(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    source = shelves.origin(request)
-    new = request.headers.get(f"{shelves.words.prefix}metadata-directive", "COPY") == "REPLACE"
-    copied = Stored.of(source.data, shelves.kept(request) if new else source.headers)
+def _copy_stored(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
+    source = dialect.origin(request)
+    new = request.headers.get(f"{dialect.words.prefix}metadata-directive", "COPY") == "REPLACE"
+    copied = Stored.of(source.data, dialect.kept(request) if new else source.headers)
     bucket.objects[request.key] = copied
     texts = {"LastModified": iso(copied.modified), "ETag": f'"{copied.etag}"'}
-    return _xml(document("CopyObjectResult", texts), _versions(shelves, copied))
+    return _xml(document("CopyObjectResult", texts), _versions(dialect, copied))
 
 
-def _copy_part(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _copy_part(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     upload = bucket.upload(request.parameters["uploadId"], request.key)
-    data = shelves.origin(request).data
-    span = _span(request.headers.get(f"{shelves.words.prefix}copy-source-range", ""), len(data)) or (0, len(data))
+    data = dialect.origin(request).data
+    span = _span(request.headers.get(f"{dialect.words.prefix}copy-source-range", ""), len(data)) or (0, len(data))
     part = bucket.part(upload, _parse_part_number(request), data[slice(*span)])
     texts = {"LastModified": iso(part.modified), "ETag": f'"{part.etag}"'}
     return _xml(document("CopyPartResult", texts))
 
 
-def _versions(shelves: Shelves, stored: Stored) -> dict[str, str]:
+def _versions(dialect: Dialect, stored: Stored) -> dict[str, str]:
     """Return the headers that name a version, without the ETag, which the XML names already."""
-    return {name: value for name, value in shelves.words.written(stored).items() if name != "ETag"}
+    return {name: value for name, value in dialect.words.written(stored).items() if name != "ETag"}
 
 
-def get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    words, found = shelves.words, bucket.find(request.key)
+def get(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
+    words, found = dialect.words, bucket.find(request.key)
     words.pin(found, request)
     headers = {
         **found.headers,
@@ -393,19 +380,19 @@ def _span(header: str, size: int) -> tuple[int, int] | None:
     return start, min(stop, size)
 
 
-def _put_object(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    stored = bucket.objects[request.key] = Stored.of(bytes(request.body), shelves.kept(request))
-    return Answer(headers=shelves.words.written(stored))
+def _put_object(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
+    stored = bucket.objects[request.key] = Stored.of(bytes(request.body), dialect.kept(request))
+    return Answer(headers=dialect.words.written(stored))
 
 
-def _delete_object(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    if not shelves.words.missing_deleted:
+def _delete_object(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
+    if not dialect.words.missing_deleted:
         bucket.find(request.key)
     bucket.objects.pop(request.key, None)
     return Answer(204)
 
 
-def listing(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def listing(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     asked = request.parameters
     if asked.get("list-type") != "2":
         raise Refused(501, "NotImplemented", f"GET of a bucket with {request.query or 'no query'}")
@@ -430,17 +417,17 @@ def listing(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
         "IsTruncated": str(bool(page.token)).lower(),
         **({"NextContinuationToken": base64.b64encode(page.token.encode()).decode()} if page.token else {}),
     }
-    rows = [element("Contents", _entry(shelves, show(key), stored)) for key, stored in page.entries]
+    rows = [element("Contents", _entry(dialect, show(key), stored)) for key, stored in page.entries]
     rows += [element("CommonPrefixes", {"Prefix": show(each)}) for each in page.prefixes]
     return _xml(document("ListBucketResult", texts, "".join(rows)))
 
 
-def _entry(shelves: Shelves, key: str, stored: Stored) -> dict[str, str]:
-    shown = {"Key": key, "LastModified": iso(stored.modified), **shelves.words.listed(stored)}
+def _entry(dialect: Dialect, key: str, stored: Stored) -> dict[str, str]:
+    shown = {"Key": key, "LastModified": iso(stored.modified), **dialect.words.listed(stored)}
     return {**shown, "Size": str(len(stored.data)), "StorageClass": "STANDARD"}
 
 
-def _uploads(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _uploads(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     prefix = request.parameters.get("prefix", "")
     url = request.parameters.get("encoding-type") == "url"
     show = (lambda key: quote(key, safe="/-_.~")) if url else str
@@ -453,13 +440,13 @@ def _uploads(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
     return _xml(document("ListMultipartUploadsResult", texts | ({"EncodingType": "url"} if url else {}), "".join(rows)))
 
 
-def _create(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
-    name = bucket.create(request.key, shelves.kept(request))
+def _create(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
+    name = bucket.create(request.key, dialect.kept(request))
     texts = {"Bucket": request.bucket, "Key": request.key, "UploadId": name}
     return _xml(document("InitiateMultipartUploadResult", texts))
 
 
-def _part(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _part(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     upload = bucket.upload(request.parameters["uploadId"], request.key)
     part = bucket.part(upload, _parse_part_number(request), bytes(request.body))
     return Answer(headers={"ETag": f'"{part.etag}"'})
@@ -470,10 +457,10 @@ def _parse_part_number(request: Request) -> int:
     return int(number) if number.isdigit() else 0
 
 
-def _complete(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _complete(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     stored = bucket.complete(request.parameters["uploadId"], request.key, _parse_upload_parts(request.body))
     texts = {"Bucket": request.bucket, "Key": request.key, "ETag": f'"{stored.etag}"'}
-    return _xml(document("CompleteMultipartUploadResult", texts), _versions(shelves, stored))
+    return _xml(document("CompleteMultipartUploadResult", texts), _versions(dialect, stored))
 
 
 def _parse_upload_parts(body: bytearray) -> list[tuple[int, str]]:
@@ -484,7 +471,7 @@ def _parse_upload_parts(body: bytearray) -> list[tuple[int, str]]:
         raise Refused(400, "MalformedXML") from None
 
 
-def _abort(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _abort(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     name = request.parameters["uploadId"]
     bucket.upload(name, request.key)
     del bucket.uploads[name]

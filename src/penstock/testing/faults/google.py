@@ -20,7 +20,7 @@ from penstock.testing.faults.script import FAULTS, WITHOUT_REGIONS
 
 if TYPE_CHECKING:
     from penstock.options import StoreOptions
-    from penstock.testing.faults.dialect import Shelves
+    from penstock.testing.faults.dialect import Dialect
     from penstock.testing.faults.script import Settings
 
 _SCHEME = Scheme("GOOG4", "storage", "x-goog-")
@@ -56,21 +56,21 @@ def _same(found: Stored, wanted: str | None) -> None:
         raise Refused(412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold.")
 
 
-def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _get(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     """Return an object; decompressed, whole and without a length, if it is gzip and the client does not accept gzip."""
     found = bucket.find(request.key)
     if found.headers.get("content-encoding") != "gzip" or "gzip" in request.headers.get("accept-encoding", ""):
-        return get(shelves, bucket, request)
-    shelves.words.pin(found, request)
+        return get(dialect, bucket, request)
+    dialect.words.pin(found, request)
     headers = {
-        name: value for name, value in {**found.headers, **shelves.words.described(found)}.items() if name != "ETag"
+        name: value for name, value in {**found.headers, **dialect.words.described(found)}.items() if name != "ETag"
     }
     headers.pop("content-encoding")
     headers["Last-Modified"] = formatdate(found.modified, usegmt=True)
     return Answer(200, headers, gzip.decompress(found.data), unsized=True)
 
 
-def _move(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _move(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     move = _MOVE.fullmatch(request.path)
     source = unquote(move[2]) if move else ""
     found = bucket.find(source)
@@ -86,7 +86,7 @@ def _json(status: int, value: object) -> Answer:
     return Answer(status, {"Content-Type": "application/json; charset=UTF-8"}, json.dumps(value).encode())
 
 
-def _no_part_copies(_shelves: Shelves, _bucket: Bucket, _request: Request) -> Answer:
+def _no_part_copies(_dialect: Dialect, _bucket: Bucket, _request: Request) -> Answer:
     raise Refused(501, "NotImplemented", "parts cannot be copied")
 
 

@@ -19,7 +19,7 @@ from penstock.testing.faults.message import Answer, Refused, Request
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.testing.faults.dialect import Shelves, Verb
+    from penstock.testing.faults.dialect import Dialect, Verb
 
 _FOLDER = {"x-ms-meta-hdi_isfolder": "true", "x-ms-resource-type": "directory"}
 
@@ -49,37 +49,37 @@ def _learn(bucket: Bucket) -> None:
 def _wrap_write(verb: Verb) -> Verb:
     """Return a verb that writes an object, and refuses a key that conflicts with existing paths."""
 
-    def write(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+    def write(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
         _learn(bucket)
         path = _normalize_path(request.key)
         if path in bucket.folders or any(each in bucket.objects for each in _above(path)):
             raise Refused(409, "PathConflict", "a folder has this name, or a file that of a folder on the way")
-        answer = verb(shelves, bucket, replace(request, key=path))
+        answer = verb(dialect, bucket, replace(request, key=path))
         _learn(bucket)
         return answer
 
     return write
 
 
-def _get(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _get(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     """Answer GET and HEAD; a folder looks like an empty object."""
     _learn(bucket)
     if request.key in bucket.folders:
         return Answer(200, {"ETag": '"folder"', "Content-Type": "application/octet-stream", **_FOLDER})
-    return get(shelves, bucket, request)
+    return get(dialect, bucket, request)
 
 
-def _delete_path(shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _delete_path(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     _learn(bucket)
     if request.key not in bucket.folders:
-        return azure.WORDS.verbs["delete"](shelves, bucket, request)
+        return azure.WORDS.verbs["delete"](dialect, bucket, request)
     if any(each.startswith(f"{request.key}/") for each in (*bucket.objects, *bucket.folders)):
         raise Refused(409, "DirectoryIsNotEmpty", "The recursive query parameter value must be true.")
     del bucket.folders[request.key]
     return Answer(202)
 
 
-def _list_paths(_shelves: Shelves, bucket: Bucket, request: Request) -> Answer:
+def _list_paths(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     _learn(bucket)
     asked = request.parameters
     prefix, flat = asked.get("prefix", ""), asked.get("delimiter", "") == "/"
