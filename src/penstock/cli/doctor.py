@@ -91,7 +91,6 @@ def examine(
 
     Raises:
         InvalidURL, UnknownScheme: The URL is invalid. All other errors are findings.
-
     """
     location = parse(url)
     with step("settings") as settings:
@@ -190,14 +189,7 @@ def _is_public(source: Source, location: Location) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Network path to a store.
-
-    Attributes:
-        transport: HTTP options.
-        ca: PEM file to verify servers with.
-        where: Settings that name the host, as option and variable, the endpoint first.
-
-    """
+    """Network path to a store: ``where`` are the settings that name the host, the endpoint first."""
 
     transport: TransportOptions
     ca: str | None = None

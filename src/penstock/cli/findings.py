@@ -11,16 +11,7 @@ from penstock.errors import PenstockError, Unsupported, printable
 
 @dataclass(slots=True)
 class Finding:
-    """Finding of one step.
-
-    Attributes:
-        name: Name of the step: ``name resolution``, ``list``.
-        outcome: ``passed``; ``failed``; ``warned``: works, but the user should know a detail; ``skipped``: not tried.
-        detail: Description in one line; for a failure, also the remedy.
-        elapsed_s: Duration in seconds.
-        error: The failure.
-
-    """
+    """Finding of one step: ``detail`` is one line, for a failure with the remedy; ``warned`` steps work, in a way."""
 
     name: str
     outcome: Literal["passed", "failed", "warned", "skipped"] = "passed"

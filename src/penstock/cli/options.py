@@ -70,13 +70,7 @@ _PREFIXES = "kmgtp"
 
 @dataclass(frozen=True)
 class Given:
-    """Store settings from a command line.
-
-    Attributes:
-        profile: Name of a profile in ``penstock.toml``; empty without one.
-        options: Triples: the option as the user wrote it, its name, and its value.
-
-    """
+    """Store settings from a command line; ``options`` holds the option as the user wrote it, its name and its value."""
 
     profile: str = ""
     options: tuple[tuple[str, str, object], ...] = ()
@@ -129,7 +123,6 @@ def settle_store(given: Given, urls: Iterable[str]) -> StoreOptions | str:
     Raises:
         ConfigError: An option that the providers of the URLs do not have, or an invalid value; options of one provider
             for URLs of two providers.
-
     """
     if not given.options:
         return given.profile or StoreOptions()

@@ -79,7 +79,6 @@ def write(text: str) -> None:
     Raises:
         NoSpace: Standard output goes to a full disk.
         Unusable: Standard output cannot be written.
-
     """
     with handle_output_errors():
         sys.stdout.write(text)
@@ -268,7 +267,6 @@ def check_page(path: str) -> None:
 
     Raises:
         Unusable: The directory does not exist, or the directory or the file cannot be written.
-
     """
     with _page_errors(path):
         page = Path(path).resolve()

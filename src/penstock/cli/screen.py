@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
 
 class Cell(NamedTuple):
-    """A part of a row.
-
-    Attributes:
-        text: Text, printed literally.
-        style: Style of rich.
-        width: Columns; None: the rest of the line, in which long text is folded.
-        right: Align to the right.
-
-    """
+    """A part of a row; without ``width`` it takes the rest of the line, in which long text is folded."""
 
     text: str
     style: str = ""

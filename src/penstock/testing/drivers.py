@@ -180,7 +180,6 @@ class Setting:
         heeds: The writes whose conditions the store honours.
         page_keys: Most keys of one page of a listing.
         lists_versions: A listing names the version and the size of each object.
-
     """
 
     keys: ClassVar[Sequence[str]] = KEYS

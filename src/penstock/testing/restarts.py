@@ -25,7 +25,6 @@ class Resumes(Protocol):
         >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=8)
         >>> state = loader.state_dict()  # ps.DataLoader has both methods
         >>> loader.load_state_dict(state)
-
     """
 
     def __iter__(self) -> Iterator[Any]:
@@ -42,7 +41,6 @@ class Resumes(Protocol):
 
         Returns:
             Anything.
-
         """
 
 
@@ -65,7 +63,6 @@ class Counted:
         >>> batch = next(iter(counted))
         >>> counted.state_dict()["position"]
         8
-
     """
 
     def __init__(self, loader: Iterable[Any], batches: _StateAt) -> None:
@@ -87,7 +84,6 @@ class Counted:
 
         Args:
             state: The result of ``state_dict``.
-
         """
         self._batches.load_state_dict(state)
         self._state = self._batches.state_at(0)
@@ -141,7 +137,6 @@ def check_restarts(
         >>> from penstock.testing.restarts import check_restarts
         >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/3/", include="000*")
         >>> check_restarts(lambda: ps.DataLoader(dataset, batch_size=4, shuffle=True))
-
     """
     view = view or shown
     steps = _steps(make(), epochs, view)
@@ -172,7 +167,6 @@ def shown(batch: object) -> object:
         >>> from penstock.testing.restarts import shown
         >>> shown({"image": torch.ones(2)}) == shown({"image": torch.ones(2)})
         True
-
     """
     if hasattr(batch, "tolist"):
         return str(getattr(batch, "dtype", "")), batch.tolist()

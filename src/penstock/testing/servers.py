@@ -10,22 +10,12 @@ from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request as it came.
-
-    Attributes:
-        method: HTTP method.
-        path: Path and query, as sent.
-        headers: Names in lower case.
-        body: The whole body.
-        connection: Number, from 1, of the connection it came over.
-        number: Number of the request on this server, from 1.
-
-    """
+    """A request as it came; names of headers are in lower case, ``connection`` and ``number`` count from 1."""
 
     method: str
     path: str
@@ -59,6 +49,28 @@ def reply(status: int, body: bytes = b"", **headers: str) -> bytes:
     return f"HTTP/1.1 {status} .\r\n{head}\r\n".encode("latin-1") + body
 
 
+def accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Yield connections until the listener is closed."""
+    with suppress(OSError):
+        while True:
+            connection, _ = listener.accept()
+            with suppress(OSError):
+                # The client may have gone already.
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            yield connection
+
+
+def close_all(listener: socket.socket, connections: Iterable[socket.socket]) -> None:
+    """Stop listening and end connections."""
+    with suppress(OSError):
+        # ``close`` alone would not wake the thread in ``accept``.
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    for connection in connections:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 class Scripted:
     """A server on loopback, one thread for each connection; use it in a ``with`` block.
 
@@ -69,7 +81,6 @@ class Scripted:
         url: ``http://127.0.0.1:port``, or https with ``tls``.
         received: All requests, in the order they came.
         connections: Number of accepted connections.
-
     """
 
     def __init__(
@@ -90,22 +101,11 @@ class Scripted:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):
-            # ``close`` alone would not wake the thread in ``accept``.
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
         with self._lock:
-            for connection in self._open:
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+            close_all(self._listener, self._open)
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for connection in accept_all(self._listener):
             with self._lock:
                 self.connections += 1
                 self._open.add(connection)

@@ -16,6 +16,13 @@ def shared():
         yield server
 
 
+@pytest.fixture(params=["start", "within"])
+def held(request):
+    """Run a server of this test's own, in a process and in this one."""
+    with getattr(FaultServer, request.param)(Settings(region="eu-test-1")) as server:
+        yield server
+
+
 @pytest.fixture
 def server(shared):
     yield shared

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from penstock.errors import Forbidden
 from penstock.source import open_source
 from penstock.testing.clock import no_waiting
-from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
+from penstock.testing.faults import FAULTS, Match
 from penstock.values import Span
-
-
-@pytest.fixture(params=["start", "within"])
-def held(request):
-    with getattr(FaultServer, request.param)(Settings(region="eu-test-1")) as server:
-        yield server
 
 
 def test_fault_rules_count_only_matching_requests(held):

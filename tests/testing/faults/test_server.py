@@ -6,13 +6,6 @@ import pytest
 
 import penstock as ps
 from penstock.errors import NotFound
-from penstock.testing.faults import FaultServer, Settings
-
-
-@pytest.fixture(params=["start", "within"])
-def held(request):
-    with getattr(FaultServer, request.param)(Settings(region="eu-test-1")) as server:
-        yield server
 
 
 def test_the_environment_reaches_it(held, monkeypatch):

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import time
 
-import pytest
-
 import penstock as ps
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
-
-
-@pytest.fixture(params=["start", "within"])
-def held(request):
-    with getattr(FaultServer, request.param)(Settings(region="eu-test-1")) as server:
-        yield server
 
 
 def test_a_script_is_played_in_order_and_recorded(held):

@@ -45,16 +45,7 @@ _STEERING = ("AWS_", "GOOGLE_", "GCS_", "STORAGE_EMULATOR_HOST", "AZURE_", "OSS_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """Settings of the demo.
-
-    Attributes:
-        bucket: Bucket of the user, or its URL; None: a bucket on the demo's own server.
-        provider: Protocol of the demo's own server: a dialect of ``penstock.testing.faults``; default ``s3``.
-        endpoint: Server of the user's bucket; default: the environment, then AWS.
-        epochs: Number of times that each training image is used.
-        keep: Leave all objects in the user's bucket.
-
-    """
+    """Settings of the demo, as the options of its command; ``provider`` is a dialect of ``penstock.testing.faults``."""
 
     bucket: str | None = None
     provider: str | None = None
@@ -76,7 +67,6 @@ class Demo:
         Raises:
             MissingExtra: A required package is not installed.
             PenstockError: The demo failed, or the test accuracy is below 95 %.
-
         """
         missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
         if missing:
@@ -212,7 +202,6 @@ def live(url: str, epochs: int, doomed: Callable[[], bool]) -> Generator[dict[st
 
     Raises:
         PenstockError: The training failed; its messages are on standard error.
-
     """
     command = [sys.executable, "-P", "-m", "penstock.cli.demo.train", url, str(epochs)]
     killed = False
@@ -255,7 +244,6 @@ def borrow_prefix(bucket: str, endpoint: str | None, *, keep: bool) -> Iterator[
     Raises:
         ConfigError: ``endpoint`` is given for a store that is not S3.
         NotFound: The bucket does not exist; the demo never creates one.
-
     """
     root = f"{bucket if '://' in bucket else f's3://{bucket}'}".rstrip("/") + "/"
     if endpoint and not root.startswith("s3://"):
@@ -320,16 +308,8 @@ class _Batch(NamedTuple):
 class Tally:
     """Totals of all reports of ``train``; a step counts only if a checkpoint or the running process has it.
 
-    Attributes:
-        step: Number of steps that the training has done.
-        began: Number of steps in the checkpoint that the current process resumed.
-        batches: Number of batches per epoch.
-        images: Number of images per epoch.
-        pace: Total pace so far.
-        again: Number of steps that were done a second time.
-        alike: Number of these steps with exactly the same images and loss.
-        accuracy: Share of the test images classified correctly.
-
+    ``began`` is the step of the checkpoint that the current process resumed; ``batches`` and ``images`` are those of an
+    epoch; ``again`` counts the steps that were done a second time, ``alike`` those with the same images and loss.
     """
 
     step: int = 0

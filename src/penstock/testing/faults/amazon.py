@@ -41,14 +41,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Names that one kind of signature uses.
-
-    Attributes:
-        name: The word before ``-HMAC-SHA256``, which also precedes the secret.
-        service: The service in the scope.
-        prefix: Prefix of the headers that must be signed.
-
-    """
+    """Names that one kind of signature uses: ``name`` precedes the secret, ``service`` is that of the scope."""
 
     name: str = "AWS4"
     service: str = "s3"

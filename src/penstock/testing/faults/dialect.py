@@ -172,14 +172,7 @@ Verb = Callable[["Dialect", Bucket, Request], Answer]
 
 @dataclass(slots=True)
 class Access:
-    """The accepted keys, regions and tokens.
-
-    Attributes:
-        keys: Secrets by key id.
-        regions: Regions that requests may be signed for; a service without regions ignores them.
-        tokens: Tokens of bearers, if the dialect has them, and of temporary keys.
-
-    """
+    """Secrets by key id, regions that requests may be signed for, and tokens of bearers and of temporary keys."""
 
     keys: Mapping[str, str]
     regions: frozenset[str]
@@ -199,7 +192,6 @@ class Words(ABC):
         missing_deleted: Deleting a missing object is a success.
         verbs: Verbs that S3 lacks, or that differ from S3's.
         faults: Faults of ``script.FAULTS`` that differ here, by name; a fault without verbs cannot happen.
-
     """
 
     scheme: str

@@ -58,7 +58,6 @@ class Fault:
         >>> slower = replace(FAULTS["503"], name="429", status=429)
         >>> FAULTS["503"].code, slower.status
         ('SlowDown', 429)
-
     """
 
     name: str
@@ -192,7 +191,6 @@ class Match:
         >>> from penstock.testing.faults import FAULTS, FaultServer, Match
         >>> with FaultServer.within() as server:
         ...     server.fail(FAULTS["503"], when=Match(verb="get", key="train/0", times=2))
-
     """
 
     verb: str = ""
@@ -209,7 +207,6 @@ class Match:
 
         Args:
             request: The request.
-
         """
         return (
             self.verb in ("", request.verb)
@@ -308,7 +305,6 @@ class Settings:
         >>> with FaultServer.within(Settings(latency_ms=30, conditions="ignored")) as server:
         ...     print(server.scheme)
         s3
-
     """
 
     dialect: str = "s3"

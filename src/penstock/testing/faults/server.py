@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.testing.faults.dialect import Dialect, Stored, find_words
 from penstock.testing.faults.message import Answer, Refused, Request, receive
 from penstock.testing.faults.script import FAULTS, Fault, Match, Script, Settings
+from penstock.testing.servers import accept_all, close_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +62,6 @@ class Seen:
         ...     meta = ps.stat("s3://bucket/key", store=server.store)
         ...     print([(each.verb, each.status) for each in server.seen()])
         [('head', 200)]
-
     """
 
     number: int
@@ -144,20 +144,11 @@ class Engine:
 
     def close(self) -> None:
         """Stop listening and end every connection."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._listener.close()
         with self._lock:
-            for connection in self._connections.values():
-                with suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
+            close_all(self._listener, self._connections.values())
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
+        for connection in accept_all(self._listener):
             with self._lock:
                 self._opened += 1
                 number = self._opened
@@ -165,7 +156,6 @@ class Engine:
             threading.Thread(target=self._serve, args=(number, connection), daemon=True).start()
 
     def _serve(self, number: int, connection: socket.socket) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # The reader must not outlive a reset: SO_LINGER acts when the last handle on the socket is closed.
         with suppress(OSError), connection, connection.makefile("rb") as reader:
             reused = False
@@ -343,7 +333,6 @@ class FaultServer:
         ...     server.fail(FAULTS["reset"])
         ...     print(ps.open("s3://bucket/key", store=server.store).read(), len(server.seen("get")))
         b'bytes' 1
-
     """
 
     def __init__(self, settings: Settings, ask: Callable[..., Any]) -> None:
@@ -368,7 +357,6 @@ class FaultServer:
             ...     etag = server.put("bucket", "key", b"bytes")
             ...     print(ps.stat("s3://bucket/key", store=server.store).etag == etag)
             True
-
         """
         settings = settings or Settings()
         ours, theirs = socket.socketpair()
@@ -401,7 +389,6 @@ class FaultServer:
             >>> with FaultServer.within(Settings(dialect="gcs")) as server:
             ...     print(server.scheme)
             gs
-
         """
         settings = settings or Settings()
         engine = Engine(settings)
@@ -430,7 +417,6 @@ class FaultServer:
 
         Args:
             *tokens: The tokens.
-
         """
         self._ask("admit", tokens)
 
@@ -439,7 +425,6 @@ class FaultServer:
 
         Args:
             bucket: Its name.
-
         """
         self._ask("make", bucket)
 
@@ -453,7 +438,6 @@ class FaultServer:
 
         Returns:
             The object's version; on S3 the ETag.
-
         """
         version: str = self._ask("put", bucket, key, data)
         return version
@@ -463,7 +447,6 @@ class FaultServer:
 
         Args:
             bucket: The bucket.
-
         """
         found: dict[str, bytes] = self._ask("objects", bucket)
         return found
@@ -473,7 +456,6 @@ class FaultServer:
 
         Args:
             bucket: The bucket.
-
         """
         found: list[str] = self._ask("uploads", bucket)
         return found
@@ -486,7 +468,6 @@ class FaultServer:
         Args:
             *faults: The faults, such as ``FAULTS["503"]``.
             when: The requests; default: the next ones of any kind.
-
         """
         self._ask("fail", faults, when)
 
@@ -501,7 +482,6 @@ class FaultServer:
             verb: A name in ``VERBS``; empty for any.
             bucket: The bucket; empty for any.
             key: The object's full key; None for any.
-
         """
         found: list[Seen] = self._ask("seen", verb, bucket, key)
         return found

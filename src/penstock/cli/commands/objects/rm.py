@@ -120,7 +120,6 @@ def _abort(urls: Sequence[str], hours: float, store: Store, *, dry_run: bool, as
 
     Raises:
         NotFound: No upload matches.
-
     """
     found, ageless = 0, []
     for source, upload in _old(urls, hours, store):
