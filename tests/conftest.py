@@ -266,6 +266,13 @@ def s3_faults() -> Iterator[FaultServer]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def s3_process() -> Iterator[FaultServer]:
+    """Run an S3 server with faults in a process of its own, for the tests of a module."""
+    with FaultServer.start() as server:
+        yield server
+
+
 @pytest.fixture
 def names(
     s3_faults: FaultServer, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -17,8 +17,6 @@ from tests.children import in_child
 from tests.terminal import Terminal
 from tests.threads import at_once
 
-TORN = "\x1b["  # how every movement of a cursor begins
-
 
 @pytest.fixture
 def terminal(monkeypatch):

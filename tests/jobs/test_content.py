@@ -12,22 +12,15 @@ from penstock.jobs.copying.copy import CopyJob
 from penstock.jobs.copying.evidence import same_bytes, same_digest
 from penstock.options import WriteOptions
 from penstock.source import open_source
-from penstock.testing.faults import FaultServer
 
 MIB = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def running():
-    with FaultServer.start() as server:
-        yield server
-
-
 @pytest.fixture
-def server(running, request):
-    running.bucket = f"b{abs(hash(request.node.name))}"
-    running.make(running.bucket)
-    return running
+def server(s3_process, request):
+    s3_process.bucket = f"b{abs(hash(request.node.name))}"
+    s3_process.make(s3_process.bucket)
+    return s3_process
 
 
 def stored(server, key, data, part_bytes=16 * MIB):

@@ -53,7 +53,6 @@ def fill(url, *, dtype="f4", **how):
     return array
 
 
-NESTED = {"name": "v2", "separator": "/"}
 LAYOUTS = {
     "v2": {"zarr_format": 2},
     "v2, F, big, nested": {

@@ -38,12 +38,6 @@ def any_server(request):
         yield running
 
 
-@pytest.fixture(scope="module")
-def s3_server_of_faults():
-    with FaultServer.start() as running:
-        yield running
-
-
 def fresh(server, request):
     server.bucket = f"b{abs(hash(request.node.name))}"
     server.make(server.bucket)
@@ -59,9 +53,9 @@ def server(any_server, request):
 
 
 @pytest.fixture
-def faulty(s3_server_of_faults, request):
-    yield fresh(s3_server_of_faults, request)
-    s3_server_of_faults.heal()
+def faulty(s3_process, request):
+    yield fresh(s3_process, request)
+    s3_process.heal()
 
 
 @pytest.fixture

@@ -10,12 +10,6 @@ from penstock.testing.faults import FaultServer, Settings
 from tests.servers import Bucket, Server
 
 
-@pytest.fixture(scope="module")
-def shared():
-    with FaultServer.start() as server:
-        yield server
-
-
 @pytest.fixture(params=["start", "within"])
 def held(request):
     """Run a server of this test's own, in a process and in this one."""
@@ -24,9 +18,9 @@ def held(request):
 
 
 @pytest.fixture
-def server(shared):
-    yield shared
-    shared.heal()
+def server(s3_process):
+    yield s3_process
+    s3_process.heal()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 import penstock as ps
-from penstock.testing.faults import FAULTS, FaultServer, Match
+from penstock.testing.faults import FAULTS, Match
 from tests.terminal import read_all
 from tests.trees import contents, plant
 
@@ -21,19 +21,13 @@ MIB = 1 << 20
 NAMES = {"zero": 0, "a b/ü+%&=~?#.txt": 10, "日本/🙂 [x]*.bin": 2000, "long": 40 * MIB}
 
 
-@pytest.fixture(scope="module")
-def server():
-    with FaultServer.start() as running:
-        yield running
-
-
 @pytest.fixture
-def faulty(server, request):
+def faulty(s3_process, request):
     """Give a test a bucket of its own on the fault server, and a server without faults after it."""
-    server.bucket = f"b{abs(hash(request.node.name))}"
-    server.make(server.bucket)
-    yield server
-    server.heal()
+    s3_process.bucket = f"b{abs(hash(request.node.name))}"
+    s3_process.make(s3_process.bucket)
+    yield s3_process
+    s3_process.heal()
 
 
 @pytest.fixture
