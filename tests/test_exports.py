@@ -104,9 +104,10 @@ TORCH |= {"ps.save", "ps.load", "ps.save_safetensors", "ps.TokenDataset"}
 
 
 def _documented():
-    """Return every module of ours that the manual names."""
+    """Return every module of ours that the manual names, as ``penstock.…`` or as ``ps.…``."""
     texts = [page.read_text("utf-8") for page in PAGES]
-    named = {name for text in texts for name in re.findall(r"\bpenstock(?:\.[a-z_][a-z0-9_]*)+", text)}
+    found = {name for text in texts for name in re.findall(r"\b(?:penstock|ps)((?:\.[a-z_][a-z0-9_]*)+)", text)}
+    named = {f"penstock{name}" for name in found}
     source = ROOT / "src"
     there = (source.joinpath(*name.split(".")) for name in named)
     return sorted(
