@@ -39,10 +39,8 @@ def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> None:
         if name in _OF_LOADER:
             raise Unusable(f"{name}= is the loader's: ps.DataLoader(dataset, batch_size, …)")
         near = get_close_matches(name, [*known], 1)
-        hint = _INSTEAD.get(name) or (
-            f"did you mean {near[0]}=?" if near else "help(ps.ZarrDataset) lists those it has"
-        )
-        raise Unusable(f"ZarrDataset has no argument {name}=: {hint}")
+        other = f"did you mean {near[0]}=?" if near else "help(ps.ZarrDataset) lists those it has"
+        raise Unusable(f"ZarrDataset has no argument {name}=: {_INSTEAD.get(name, other)}")
 
 
 def check_switches(*, decode_cf: object, forbidden_is_missing: object, along: object = None) -> None:

@@ -88,11 +88,9 @@ def divide_elements(length: int, parts: Sequence[float], *, block: int | None, s
     if count < len(fractions):
         raise Unusable(f"cannot divide {length:,} elements: {count} {things} are fewer than {len(fractions)} parts")
     counts = counts or round_counts(count, fractions)
-    return (
-        np.repeat(np.arange(len(counts)), counts)
-        if block is None
-        else draw_parts(length, counts, block=size, seed=seed)
-    )
+    if block is None:
+        return np.repeat(np.arange(len(counts)), counts)
+    return draw_parts(length, counts, block=size, seed=seed)
 
 
 def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[Any]]) -> NDArray[np.int64]:

@@ -45,10 +45,7 @@ class MemoryPool:
     @property
     def free_bytes(self) -> int:
         """Bytes of free blocks."""
-        total = 0
-        for size, some in self._free.copy().items():
-            total += size * len(some)
-        return total
+        return sum(size * len(some) for size, some in self._free.copy().items())
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:
         """Return a C-contiguous array of undefined values, like ``numpy.empty``."""

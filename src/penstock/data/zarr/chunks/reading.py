@@ -227,14 +227,6 @@ class ZarrMap(Dataset[Any]):
         cache.put(values, self._most_bytes)
         return made
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle without the decoded chunks of this process."""
-        return {name: value for name, value in self.__dict__.items() if name != "_cache"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Unpickle with an empty cache."""
-        self.__dict__ |= state | {"_cache": _DecodedChunks()}
-
 
 class _DecodedChunks:
     """Cache of the chunks that one process used last; thread-safe."""
@@ -244,6 +236,10 @@ class _DecodedChunks:
         self._lock = Lock()
         self._held: OrderedDict[int, NDArray[Any]] = OrderedDict()
         self._held_bytes = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle without the chunks of this process."""
+        return _DecodedChunks, ()
 
     def take(self, wanted: Iterable[int], most_bytes: int) -> dict[int, NDArray[Any]]:
         """Remove and return the cached chunks among ``wanted``; evict the oldest others beyond ``most_bytes``."""

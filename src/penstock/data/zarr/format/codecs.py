@@ -150,9 +150,8 @@ def _v2(fields: DocumentFields, layout: Layout) -> CodecChain | None:
         raise fields.damaged("filters", "a list of codecs, or null")
     compressor = fields.values.get("compressor")
     steps: list[DecodingStep | None] = []
-    for name, codec in [("filters", each) for each in filters] + [("compressor", compressor)] * (
-        compressor is not None
-    ):
+    named = [("filters", each) for each in filters] + [("compressor", compressor)] * (compressor is not None)
+    for name, codec in named:
         if not isinstance(codec, dict) or not isinstance(codec.get("id"), str):
             raise fields.damaged(name, "a codec with an id")
         steps.append(_step(fields, name, codec["id"], codec))
