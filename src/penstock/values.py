@@ -278,8 +278,7 @@ class Place:
             message = "RANK and WORLD_SIZE must be set together (or neither): pass place=ps.Place(rank=…, world=…)"
             raise Unusable(message)
         if not (rank.isdecimal() and world.isdecimal()):
-            message = f"RANK={rank!r} and WORLD_SIZE={world!r} must be whole numbers"
-            raise Unusable(message)
+            raise Unusable(f"RANK={rank!r} and WORLD_SIZE={world!r} must be whole numbers")
         return cls(rank=int(rank), world=int(world))
 
 

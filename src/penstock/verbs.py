@@ -140,8 +140,7 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
     try:
         how = read_mode(mode, encoding, errors, newline)
         if how.action == "r" and metadata is not None:
-            message = f"mode {mode!r}: metadata= goes with what is written; ps.stat returns what is there"
-            raise ConfigError(message)
+            raise ConfigError(f"mode {mode!r}: metadata= goes with what is written; ps.stat returns what is there")
     except ConfigError as error:
         error.url = source.url(key)
         raise
@@ -178,8 +177,7 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
     for page in source.pages(prefix):
         for entry in page.entries:
             empty = False
-            of = *_before_url(entry), source.url(entry.key), *_after_url(entry)
-            yield ObjectMeta(*of)
+            yield ObjectMeta(*_before_url(entry), source.url(entry.key), *_after_url(entry))
     if empty and _WILDCARD.search(prefix):
         message = f"nothing begins with {source.url(prefix)!r}: ps.list takes it literally, and ps.glob as a pattern"
         warnings.warn(message, stacklevel=2)
@@ -311,13 +309,11 @@ def read_mode(text: str, encoding: str | None = None, errors: str | None = None,
     letters = f"{text}"  # None too becomes text, which is not a valid mode
     for letter, instead in _INSTEAD.items():
         if letter in letters:
-            message = f"mode {text!r}: {instead}"
-            raise ConfigError(message)
+            raise ConfigError(f"mode {text!r}: {instead}")
     action = "".join(each for each in letters if each in "rwx")
     kind = "".join(each for each in letters if each not in "rwx")
     if len(action) != 1 or kind not in ("", "b", "t"):
-        message = f"mode {text!r}: one of 'r', 'w' or 'x', and 'b' for bytes or 't' for text"
-        raise ConfigError(message)
+        raise ConfigError(f"mode {text!r}: one of 'r', 'w' or 'x', and 'b' for bytes or 't' for text")
     if kind == "b":
         _check_plain(text, encoding=encoding, errors=errors, newline=newline)
         return Mode(text, action, binary=True)

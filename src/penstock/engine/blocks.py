@@ -35,8 +35,7 @@ def compute_seek(offset: int, whence: int, at: int, size: int) -> int:
     offset, whence = index(offset), index(whence)
     bases = {io.SEEK_SET: 0, io.SEEK_CUR: at, io.SEEK_END: size}
     if whence not in bases or bases[whence] + offset < 0:
-        message = f"cannot seek to {offset} (whence {whence}) in {size} bytes"
-        raise ValueError(message)
+        raise ValueError(f"cannot seek to {offset} (whence {whence}) in {size} bytes")
     return bases[whence] + offset
 
 

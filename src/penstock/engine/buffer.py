@@ -121,8 +121,7 @@ class Buffer:
 
     def slice(self, start: int, stop: int) -> Buffer:
         if not 0 <= start <= stop <= self.size:
-            message = f"slice [{start}, {stop}) of a buffer of {self.size} bytes"
-            raise ValueError(message)
+            raise ValueError(f"slice [{start}, {stop}) of a buffer of {self.size} bytes")
         pin = self.owner if self._pin is _OWN else self._pin
         return Buffer(self.owner, self.address + start, stop - start, pin)
 
@@ -136,8 +135,7 @@ class Buffer:
 
     def fill(self, data: bytes | memoryview) -> None:
         if len(data) > self.size:
-            message = f"{len(data)} bytes do not fit a buffer of {self.size}"
-            raise ValueError(message)
+            raise ValueError(f"{len(data)} bytes do not fit a buffer of {self.size}")
         if len(data):
             self.view()[: len(data)] = data
 
@@ -154,8 +152,7 @@ class Buffer:
 
     def copy(self, size: int) -> bytes:
         if not 0 <= size <= self.size:
-            message = f"{size} bytes of a buffer of {self.size}"
-            raise ValueError(message)
+            raise ValueError(f"{size} bytes of a buffer of {self.size}")
         return _new_bytes(ctypes.c_void_p(self.address), _ssize(size)) if size else b""
 
     def cut(self, size: int) -> bytes:
@@ -168,8 +165,7 @@ class Buffer:
         if size <= _COPIED_BYTES or 2 * size < self.size or _resize is None or not isinstance(self.owner, bytes):
             return self.copy(size)
         if size > self.size:
-            message = f"{size} bytes of a buffer of {self.size}"
-            raise ValueError(message)
+            raise ValueError(f"{size} bytes of a buffer of {self.size}")
         owner, self.owner = self.owner, None
         # Other code holds the object too, or this buffer is a part of it.
         if sys.getrefcount(owner) > _ALONE or len(owner) != self.size:

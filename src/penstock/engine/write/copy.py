@@ -77,6 +77,5 @@ def _through(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
 def _require_unchanged(fetcher: Fetcher, meta: ObjectMeta) -> ObjectMeta:
     found = fetcher.run(partial(fetcher.driver.head, meta.key))
     if (found.size, found.etag) != (meta.size, meta.etag):
-        message = "the object has changed since it was listed or looked up"
-        raise Changed(message, url=fetcher.driver.url(meta.key))
+        raise Changed("the object has changed since it was listed or looked up", url=fetcher.driver.url(meta.key))
     return found

@@ -440,8 +440,7 @@ class Writer(io.BufferedIOBase):
 
     def _check_closed(self) -> None:
         if self.closed:
-            message = f"this file is closed; open the URL anew: {self.url}"
-            raise ValueError(message)
+            raise ValueError(f"this file is closed; open the URL anew: {self.url}")
 
     def _check_open(self) -> None:
         self._check_closed()
