@@ -127,14 +127,11 @@ def test_azure_container_in_url_is_shown_but_user_information_is_hidden(scheme):
     assert told == f"{scheme}://[hidden]@mine.dfs.core.windows.net http://[hidden]@h xaz://[hidden]@h"
 
 
-def test_shared_access_signature_in_message_is_hidden():
+def test_signatures_and_user_information_are_hidden_and_namespaces_of_oci_shown():
     told = str(NotFound("the query sv=2023&sig=abcdefgh%3D&se=1, and sig%3Dabcdefgh; a design=matters"))
     assert told == "the query sv=2023&sig=[hidden]&se=1, and sig%3D[hidden]; a design=matters"
-
-
-def test_oci_namespace_is_shown_but_user_information_is_hidden():
-    text = str(PenstockError("see oci://bucket@namespace/key and s3://key:secret@bucket/key"))
-    assert text == "see oci://bucket@namespace/key and s3://[hidden]@bucket/key"
+    told = str(PenstockError("see oci://bucket@namespace/key and s3://key:secret@bucket/key"))
+    assert told == "see oci://bucket@namespace/key and s3://[hidden]@bucket/key"
 
 
 def _sections():

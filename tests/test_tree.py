@@ -19,12 +19,9 @@ def test_tree_map_changes_leaves_and_keeps_container_types():
     assert tree["a"][0] == 1, "the original stays"
     assert tree_map(str, 7, int) == "7"
     assert tree_map(str, MappingProxyType({1: 2}), int) == {1: "2"}
-
-
-def test_tree_map_keeps_extra_attributes_of_dicts():
     state = OrderedDict(weight=1)
     state._metadata = {"": {"version": 1}}
-    assert tree_map(str, state, int)._metadata == {"": {"version": 1}}
+    assert tree_map(str, state, int)._metadata == {"": {"version": 1}}, "attributes of dicts are kept"
 
 
 @pytest.mark.parametrize("leaf", [None, 5, "text", b"bytes", {1, 2}, [], (), {}, object])

@@ -14,19 +14,13 @@ def _after(sizes):
     return seen.bound
 
 
-def test_nothing_is_known_before_the_first_object():
-    assert _after([]) == 0
+SMALL = [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (100 << 10, 128 << 10), (1 << 26, 1 << 26)]
 
 
-@pytest.mark.parametrize(
-    ("size", "bound"), [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (100 << 10, 128 << 10), (1 << 26, 1 << 26)]
-)
-def test_size_bound_after_one_object_equals_bound_after_many(size, bound):
+@pytest.mark.parametrize(("size", "bound"), [*SMALL, ((1 << 26) + 1, 0), (1 << 40, 0)])
+def test_size_bound_after_one_object_equals_bound_after_many_and_is_none_for_too_large_ones(size, bound):
+    assert _after([]) == 0, "nothing is known before the first object"
     assert _after([size]) == _after([size] * 5000) == bound
-
-
-def test_objects_too_large_for_a_buffer_get_none():
-    assert _after([(1 << 26) + 1] * 3) == _after([1 << 40] * 3) == 0
 
 
 def test_a_few_large_objects_among_many_small_ones_do_not_count(seed):

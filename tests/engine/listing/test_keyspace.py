@@ -58,9 +58,7 @@ def test_single_key_page_yields_no_bounds_and_zero_keys_left():
     space = _learned("p/", ["p/a"])
     assert space.bounds(Seen("p/a", "p/a", 1, None), 5) == []
     assert space.left(Seen("p/a", "p/a", 1, None)) == 0
-
-
-def test_keys_that_are_alike_for_longer_than_is_looked_at_are_not_divided():
+    # Nor do keys that are alike for longer than is looked at.
     keys = [f"{'x' * 500}{i:03}" for i in range(100)]
     assert _learned("", keys).bounds(Seen(keys[0], keys[-1], 100, None), 5) == []
 

@@ -17,12 +17,9 @@ def test_part_ends_at_its_bound_and_accept_counts_keys_within_it():
     assert part.accept(_page("c", "d", "e", token="more")) == 2
     assert (part.first, part.last, part.seen, part.over, part.recent) == (b"c", b"d", 2, True, [b"c", b"d"])
     assert not part.astray
-
-
-def test_a_part_continues_by_its_token():
     part = KeySpan(b"p/")
     assert part.accept(_page("p/a", token="t")) == 1
-    assert (part.token, part.start_after(), part.over) == ("t", "", False)
+    assert (part.token, part.start_after(), part.over) == ("t", "", False), "it continues by its token"
 
 
 def test_divided_part_splits_at_bounds_and_last_piece_keeps_end():

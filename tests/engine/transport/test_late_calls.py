@@ -34,6 +34,14 @@ class Watching:
         return [(traffic.under_way[0].operation, extra)] if extra is not None else []
 
 
+def watched(url, watch, **options):
+    """Send a call whose session is watched."""
+    session = connect(TransportOptions(**options))
+    session.watch(watch)
+    session.submit([call := get(url)])
+    return session, call
+
+
 @contextmanager
 def twice(first, second):
     """Yield a server on two addresses of loopback, one port, and the URL that names the first."""
@@ -77,9 +85,7 @@ def test_a_body_under_way_is_shown_with_its_bytes():
         return True
 
     with Scripted(half) as server:
-        session = connect(TransportOptions())
-        session.watch(watch := Watching())
-        session.submit([call := get(server.url)])
+        _, call = watched(server.url, watch := Watching())
         while not watch.seen or not watch.seen[-1].under_way[0].body_s:
             assert watch.looks.acquire(timeout=WAIT_S)
         shown = watch.seen[-1].under_way[0]
@@ -98,9 +104,8 @@ def test_a_connection_that_is_not_answered_is_shown_as_such():
             for each in filling:
                 each.settimeout(0)
                 each.connect_ex(full.getsockname())
-            session = connect(TransportOptions(connect_timeout_s=60))
-            session.watch(watch := Watching())
-            session.submit([call := get(f"http://127.0.0.1:{full.getsockname()[1]}/")])
+            url = f"http://127.0.0.1:{full.getsockname()[1]}/"
+            session, call = watched(url, watch := Watching(), connect_timeout_s=60)
             assert watch.looks.acquire(timeout=WAIT_S)
             assert watch.seen[0].under_way[0].connecting
             session.cancel([call])
@@ -135,9 +140,7 @@ def test_another_address_of_the_host_is_used_where_there_is_one(monkeypatch, use
     addresses = [(None, None, None, None, (each, 0)) for each in (used, "127.0.0.1", "127.0.0.2")]
     with twice(gate, hello) as (url, other):
         extra = get(url)
-        session = connect(TransportOptions())
-        session.watch(watch := Watching())
-        session.submit([call := get(url)])
+        session, call = watched(url, watch := Watching())
         assert gate.asked.acquire(timeout=WAIT_S)
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
         known = loop._loop._lookout._addresses._known
@@ -170,9 +173,7 @@ class BreaksBefore(Watching):
 def test_failing_watch_is_removed_and_calls_still_succeed(broken, seen):
     gate = Gate()
     with Scripted(gate) as server:
-        session = connect(TransportOptions())
-        session.watch(watch := broken())
-        session.submit([call := get(server.url)])
+        session, call = watched(server.url, watch := broken())
         assert watch.looks.acquire(timeout=WAIT_S)
         gate.opened.set()
         assert call.wait().body == b"hello"

@@ -38,11 +38,8 @@ def test_stream_appends_pieces_and_counts_written_bytes():
     assert close_over(stream) == 5
     assert region[: len(EDGE) + 5] == EDGE + b"ab\0cd"
     assert region.endswith(EDGE)
-
-
-def test_a_region_that_nothing_is_written_to_holds_no_bytes():
     _region, _pin, stream = _laid_over(10)
-    assert close_over(stream) == 0
+    assert close_over(stream) == 0, "nothing was written"
 
 
 def test_reused_stream_holds_the_latest_data_even_after_an_overflow():

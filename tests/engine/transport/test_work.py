@@ -21,13 +21,10 @@ def threads():
     return Threads(2)
 
 
-def test_a_value_comes_back(threads):
+def test_a_value_comes_back_and_there_are_as_many_places_as_threads(threads):
     responses = carry(threads, *[Once(Work(lambda number=number: number)) for number in range(100)])
     assert [response.body for response in responses] == list(range(100))
-
-
-def test_there_are_as_many_places_as_threads():
-    assert Threads(3).concurrency() == 3
+    assert (threads.concurrency(), Threads(3).concurrency()) == (2, 3)
 
 
 def test_errors_come_back(threads):
