@@ -136,11 +136,6 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         shuffle_seed: Seed of the order.
         store: Options of the store, or the name of a profile; default: environment and profile.
 
-    Attributes:
-        batch_size: Samples per batch and rank.
-        shuffle: Whether samples are shuffled.
-        shuffle_seed: Seed of the order.
-
     Raises:
         Unsupported: An argument has a value that is not here, or a column cannot be read; the text says what to use.
         NotFound: There is no shard.

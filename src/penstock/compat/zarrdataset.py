@@ -167,12 +167,7 @@ class ZarrIterableDataset(ZarrDataset):
 
 
 class ZarrDataLoader(DataLoader):
-    """``ps.DataLoader`` with the arguments of the library's loader; ``drop_last`` drops the incomplete last batch.
-
-    Raises:
-        Unusable: Arguments do not fit together.
-
-    """
+    """``ps.DataLoader`` with the arguments of the library's loader; ``drop_last`` drops the incomplete last batch."""
 
     def __init__(
         self,

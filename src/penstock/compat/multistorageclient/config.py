@@ -29,11 +29,7 @@ FILESYSTEM = "__filesystem__"
 class StorageClientConfig:
     """Profile. If ``from_file`` finds it through the environment, it is pickled by name and read again on load.
 
-    Attributes:
-        profile: Name of the profile.
-        base: Base URL of the profile's paths.
-        store: Store options; None if the URL's profile has them.
-
+    ``base`` is the URL of its paths; ``store`` is None if the URL's profile has the options.
     """
 
     profile: str

@@ -47,12 +47,7 @@ _METHODS = (
 class ObjectFile(io.IOBase):
     """Penstock file with the names that programs of Multi-Storage Client use.
 
-    A writer publishes its object on a successful close, and never otherwise.
-
-    Attributes:
-        name: Path below the profile.
-        mode: Mode in which the file was opened.
-
+    A writer publishes its object on a successful close, and never otherwise. ``name`` is the path below the profile.
     """
 
     def __init__(self, path: str, mode: str, file: Any, local: Callable[[], str]) -> None:

@@ -266,15 +266,10 @@ class _Ranges(io.RawIOBase):
 
 @dataclass(frozen=True)
 class ReaderKind:
-    """Reader constructor, created by ``S3ReaderConstructor``; a value, which can be pickled.
-
-    Attributes:
-        name: ``sequential``, ``range_based`` or ``dcp_optimized``.
-        buffer_bytes: Bytes that a small read of a range-based reader fetches; 0: exactly the requested bytes.
-
-    """
+    """Reader constructor, created by ``S3ReaderConstructor``; a value, which can be pickled."""
 
     name: str
+    # Bytes that a small read of a range-based reader fetches; 0: exactly the requested bytes.
     buffer_bytes: int = -1
 
     @property
@@ -291,15 +286,7 @@ class ReaderKind:
 
 
 class DCPOptimizedConstructor(ReaderKind):
-    """Reader constructor for distributed checkpoints, created by ``S3ReaderConstructor.dcp_optimized()``.
-
-    Args:
-        max_gap_size: No effect: Penstock reads each piece directly into its destination memory.
-
-    Raises:
-        ValueError: ``max_gap_size`` is negative.
-
-    """
+    """Reader constructor for distributed checkpoints, created by ``S3ReaderConstructor.dcp_optimized()``."""
 
     def __init__(self, max_gap_size: float = _GAP_BYTES) -> None:
         if max_gap_size < 0:
