@@ -6,6 +6,8 @@ import logging
 import multiprocessing
 import os
 import threading
+from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
@@ -198,6 +200,21 @@ def test_records_come_in_order_with_their_time_and_the_writer_is_closed_once():
     times = [record.at_ns for record in writer.records]
     assert times == sorted(times)
     assert (pump.written, pump.dropped, pump.lost, writer.closed) == (10_000, 0, 0, 1)
+
+
+def test_close_that_begins_while_a_flush_is_answered_closes_the_writer():
+    class Hasty(deque):
+        def popleft(self):
+            done = super().popleft()
+            return SimpleNamespace(set=lambda: (setattr(pump, "_stopping", True), done.set()))
+
+    writer = Collected()
+    pump = Pump(writer, "a sink")
+    pump._flushes = Hasty()
+    pump.hear(event())
+    assert pump.flush(WAIT_S)
+    assert pump.close(WAIT_S)
+    assert writer.closed == 1
 
 
 def test_failed_capture_is_logged_and_records_are_still_written(caplog):

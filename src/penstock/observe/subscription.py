@@ -290,11 +290,12 @@ class Pump:
         self._capture: Callable[[Event], object] | None = getattr(writer, "capture", None)
         self._queue: deque[tuple[int, Event, object]] = deque()
         self._wakeup = Wakeup()
-        self._flushes: deque[Wakeup] = deque()  # of threads in ``_wait``
+        self._flushes: deque[Wakeup] = deque()  # of threads in ``flush``
         # The thread that takes the token starts the writing thread.
         self._tokens = deque([None])
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._ended = Wakeup()  # of the thread in ``close``
         self._fault: Exception | None = None  # latest error of ``capture``
         self._warned_s = 0.0
         self._told = 0
@@ -325,9 +326,6 @@ class Pump:
         if self._thread is None and not self._queue:
             return True
         self._start()
-        return self._wait(limit_s)
-
-    def _wait(self, limit_s: float) -> bool:
         done = Wakeup()
         self._flushes.append(done)
         self._wakeup.set()
@@ -345,7 +343,8 @@ class Pump:
             self._drain()
             self._finish()
             return True
-        return self._wait(limit_s)
+        self._wakeup.set()
+        return self._ended.wait(limit_s)
 
     def leave(self) -> None:
         """Release the parent's records and writer in a forked child."""
@@ -367,13 +366,16 @@ class Pump:
     def _run(self) -> None:
         while True:
             self._wakeup.wait(_PAUSE_S)
-            waiting = len(self._flushes)
+            # Looked at once in each turn: another thread closes at any time.
+            stopping, waiting = self._stopping, len(self._flushes)
             self._drain()
-            if self._stopping and not self._queue:
+            ending = stopping and not self._queue
+            if ending:
                 self._finish()
             for _ in range(waiting):
                 self._flushes.popleft().set()
-            if self._stopping and not self._queue:
+            if ending:
+                self._ended.set()
                 return
 
     def _drain(self) -> None:
