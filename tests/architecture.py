@@ -168,7 +168,6 @@ OTHERS_NAMES = {"compat", "interop"}
 # Not public themselves, but what stands behind the arguments of public functions and takes all of them.
 BEHIND_PUBLIC = {
     *(("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest", "shards")),
-    ("penstock.data.datasets.dataset", "read_manifest_catalog"),
     # Public as names of the package.
     ("penstock.interop.zarr.parts", "copy"),
     *(("penstock.ray.sink", name) for name in ("write", "__init__")),

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 import uuid
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import matplotlib as mpl
@@ -23,6 +22,7 @@ from penstock.data.zarr.statistics.record import ArrayStatistics, ZarrStatistics
 from penstock.display import panel, picture, safe, table
 from penstock.errors import Unusable
 from penstock.values import Span
+from tests.data.loading.plants import changed
 from tests.data.loading.test_page import REPORT
 
 BAD = "<script>alert(1)</script>\"'&\x1b[2J\u202e"
@@ -84,7 +84,7 @@ HOSTILE = {
     "catalog": _catalog,
     "sample": lambda: Sample(f"s3://b/{BAD}", Span(BAD, 0, 68, BAD), PNG, BAD, columns={BAD: BAD}, repeat=True),
     "fields": _fields,
-    "report": lambda: replace(REPORT, recommendation=BAD, sources=(SourceShare(BAD, 0.5, 1, 0.1),)),
+    "report": lambda: changed(REPORT, recommendation=BAD, sources=(SourceShare(BAD, 0.5, 1, 0.1),)),
     "statistics": _statistics,
 }
 
@@ -170,7 +170,7 @@ def test_plots_go_into_the_axes_that_are_given():
 
 def test_a_mixture_draws_wanted_and_delivered_shares():
     sources = (SourceShare("$\\x{b}$", 0.25, 30, 0.0), SourceShare("b", 0.75, 90, 0.0))
-    ax = replace(REPORT, sources=sources).plot_sources()
+    ax = changed(REPORT, sources=sources).plot_sources()
     ax.figure.canvas.draw()
     assert [bar.get_height() for bar in ax.patches] == [25.0, 75.0, 25.0, 75.0]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["$\\x{b}$", "b"]

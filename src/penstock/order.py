@@ -1,6 +1,6 @@
 """Orders of samples: what ``shuffle=`` of a dataset or a loader takes, and the weights of a mixture."""
 
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.partition import Repeat
 from penstock.data.order.weighted import WeightedShuffle

@@ -171,8 +171,8 @@ def test_a_large_object_without_a_version_is_found_by_the_read_that_needs_it(ser
     span = Span(key, 0, 20 * MIB, whole=True)
 
     class Planned:
-        def spans(self):
-            return source, iter([span])
+        def reads(self):
+            yield source, iter([span])
 
     assert counts(ps.warm(Planned())) == (1, 0, 0, 0, 0)
     before = gets(server)

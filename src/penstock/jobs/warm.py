@@ -36,14 +36,6 @@ _SHOWN = 100  # failures kept in a result
 class Readable(Protocol):
     """Object that lists its reads in advance: a dataset, its batches, a loader."""
 
-    def spans(self) -> tuple[Source, Iterator[Span]]:
-        """Return the store and the spans to read from it, in order; nothing is read."""
-
-
-@runtime_checkable
-class Spread(Protocol):
-    """Object that lists its reads of several stores in advance."""
-
     def reads(self) -> Iterator[tuple[Source, Iterator[Span]]]:
         """Yield each store with the spans to read from it, in order; nothing is read."""
 
@@ -197,7 +189,7 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
                 f"{type(what).__name__} has its own store, and warm takes no other: pass store=, with its cache, "
                 "to the dataset when it is created"
             )
-        yield from what.reads() if isinstance(what, Spread) else [what.spans()]
+        yield from what.reads()
     elif isinstance(what, Iterable):
         for each in what:
             if not isinstance(each, str | os.PathLike):

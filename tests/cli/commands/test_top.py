@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import time
 
@@ -23,6 +22,7 @@ from penstock.cli.output import json_line
 from penstock.engine.node import live
 from penstock.engine.node.live import Description
 from penstock.errors import Damaged, Unreachable
+from tests.data.loading.plants import changed
 
 TRAINING = """
 import sys, time
@@ -250,7 +250,7 @@ def test_a_damaged_description_of_a_loader_is_an_error(monkeypatch, tmp_path):
 def test_a_training_that_hardly_waits_has_no_cause_and_is_shown(tmp_path, monkeypatch):
     (tmp_path / "0").write_bytes(b"x")
     loader = ps.DataLoader(ps.MapDataset.from_prefix(f"{tmp_path}/"), 1)
-    values = json.loads(json.dumps(replace(loader.report(), cause=None).values()))
+    values = json.loads(json.dumps(changed(loader.report(), cause=None).values()))
     monkeypatch.setattr(live, "running", lambda _: [Description(1, 1, time(), values)])
     (found,) = top._loaders(0).values()
     assert loader_record("", None, found)["cause"] is None

@@ -14,6 +14,7 @@ import penstock as ps
 from penstock.data.order.sampling import Cursor
 from penstock.errors import Damaged, NotFound, Unusable
 from tests.data.datasets.transforms import number, numbered
+from tests.data.reads import spans_of
 
 COUNT = 10
 
@@ -179,7 +180,7 @@ def test_spans_match_the_samples_read_in_the_next_epoch_per_rank(folder, world):
             ps.MapDataset.from_prefix(folder).batched(2, shuffle=True, place=place),
         ):
             for epoch in range(2):
-                source, spans = batched.spans()
+                [(source, spans)] = batched.reads()
                 named = [source.url(span.key) for span in spans]
                 assert batched.coming().epoch == epoch
                 assert named == [sample.url for batch in batched for sample in batch]
@@ -187,7 +188,5 @@ def test_spans_match_the_samples_read_in_the_next_epoch_per_rank(folder, world):
 
 def test_a_dataset_names_all_of_its_objects(folder):
     for dataset in both(folder):
-        _, spans = dataset.spans()
-        assert list(spans) == [dataset.catalog.span(index) for index in range(COUNT)]
-        _, spans = dataset.spans([[3, 1], [2]])
-        assert list(spans) == [dataset.catalog.span(index) for index in (3, 1, 2)]
+        assert spans_of(dataset) == [dataset.catalog.span(index) for index in range(COUNT)]
+        assert spans_of(dataset, [[3, 1], [2]]) == [dataset.catalog.span(index) for index in (3, 1, 2)]

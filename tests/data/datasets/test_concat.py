@@ -1,5 +1,7 @@
 """Datasets end to end: each sample of each once, as its own dataset reads it, in any order, on any ranks, resumed."""
 
+from __future__ import annotations
+
 import itertools
 import random
 import uuid
@@ -9,9 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.data.datasets.concat import JoinedDataset, JointContents
+from penstock.data.reading.reading import in_lists
 from penstock.errors import StateMismatch, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.amounts import examples
+from tests.data.reads import spans_of
 from tests.data.shards.archives import tar
 
 OBJECTS, SHARDS, EACH, FILES = 40, 3, 30, 25
@@ -140,7 +145,7 @@ def test_iterable_among_the_parts_makes_the_whole_iterable(places, parts, expect
 
 def test_blocks_by_bytes_end_where_a_part_ends_and_are_read_in_runs(parts):
     dataset = ps.concat(*parts)
-    order = dataset.fitted(ps.order.Lanes(block_bytes=20_000, window_blocks=2))
+    order = dataset._fit_order(ps.order.Lanes(block_bytes=20_000, window_blocks=2))
     borders = {sum(order.block_samples[:at]) for at in range(len(order.block_samples) + 1)}
     assert {0, OBJECTS, OBJECTS + SHARDS * EACH, len(dataset)} <= borders
     requests = []
@@ -167,12 +172,10 @@ def test_inspection_and_warming_know_all_parts(parts, tmp_path):
     assert sum(url.startswith("memory://") for url in urls) == OBJECTS
     assert sum(".tar" in url for url in urls) == SHARDS * EACH
     assert sum(len([*spans]) for _, spans in loader.reads()) == len(urls)
-    with pytest.raises(Unusable, match="lie in several stores"):
-        ps.concat(*parts).spans()
     options = ps.StoreOptions(cache=ps.CacheOptions(path=tmp_path))
     cached = [ps.MapDataset(parts[2].catalog[rows], store=options) for rows in (slice(0, 9), slice(9, None))]
     assert ps.warm(ps.concat(*cached)).fetched == FILES
-    assert len([*ps.concat(*cached).spans()[1]]) == FILES
+    assert len(spans_of(ps.concat(*cached))) == FILES
 
 
 def test_damaged_sample_is_skipped_whichever_part_it_is_of(parts, tmp_path):
@@ -306,3 +309,66 @@ def test_samples_are_those_written_on_any_ranks_after_any_resume(lengths, ranks,
     assert {*found} == {*written}
     last = len(written) % (size * ranks)
     assert len(found) == len(written) + (max(0, ranks - last) if last else 0)
+
+
+@pytest.fixture
+def small(tmp_path):
+    for name, count in (("a", 3), ("b", 0), ("c", 2)):
+        (tmp_path / name).mkdir()
+        for number in range(count):
+            (tmp_path / name / f"{number}").write_bytes(b"x" * (number + 1))
+    return [ps.MapDataset.from_prefix(f"{tmp_path}/{name}/", allow_empty=True) for name in "abc"]
+
+
+@pytest.fixture
+def joined(small):
+    dataset = JoinedDataset()
+    dataset.join(small, [3, 0, 2])
+    return dataset
+
+
+def test_every_number_is_a_sample_of_one_part(joined):
+    assert joined.split(range(5)) == ([0, 0, 0, 2, 2], [0, 1, 2, 0, 1])
+    assert [joined.url_of(index).rpartition("/")[0][-1] for index in range(5)] == ["a", "a", "a", "c", "c"]
+
+
+def test_repeats_stay_repeats(joined):
+    numbers, indices = joined.split([4, ps.order.Repeat(3), ps.order.Repeat(0)])
+    assert (numbers, indices) == ([2, 2, 0], [1, 0, 0])
+    assert [isinstance(index, ps.order.Repeat) for index in indices] == [False, True, True]
+
+
+def test_reads_are_those_of_each_part_in_turn(joined):
+    found = [[span.key[-1] for span in spans] for _, spans in joined.reads(lambda: [[0, 4], [2]])]
+    assert found == [["0", "2"], [], ["1"]]
+    assert len(spans_of(joined)) == 5
+
+
+def test_contents_tell_the_parts_and_their_order_apart(small):
+    first, _, last = (each.contents for each in small)
+    digests = {JointContents(each).digest for each in ([first, last], [last, first], [first], [first, first])}
+    assert len(digests) == 4
+    assert len(JointContents([first, last])) == 5
+
+
+def test_objects_of_one_store_are_read_together_and_others_by_themselves(small, tmp_path):
+    with ps.open("memory://other/x", "wb") as file:
+        file.write(b"y")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "0.tar").write_bytes(tar([("0.bin", b"z"), ("1.bin", b"z")]))
+    shards = ps.MapDataset.from_shards(f"{tmp_path}/d/")
+    others = [ps.MapDataset.from_prefix("memory://other/"), ps.MapDataset.from_prefix(f"{tmp_path}/c/")]
+    dataset = JoinedDataset()
+    dataset.join([small[0], others[0], shards, others[1], shards.ordered(ps.order.Lanes(2))], [3, 1, 2, 2, 2])
+    # Of shards that are read by ranges, too: each sample is a request of its own, as an object is.
+    assert [each.numbers for each in dataset.members()] == [(0, 2, 3), (1,), (4,)]
+    dataset._lenient = frozenset({3})
+    assert [each.numbers for each in dataset.members()] == [(0, 2), (1,), (3,), (4,)]
+
+
+def test_joint_samples_are_those_of_the_parts_wherever_they_lie(small):
+    dataset = JoinedDataset()
+    dataset.join([part[:] for part in small], [3, 0, 2])
+    reading = dataset.reading([[4, 0, 2], [1, 3], [0]], 1)
+    assert [[sample.size for sample in batch] for batch in in_lists(reading)] == [[2, 1, 3], [2, 1], [1]]
+    assert (reading.counts.requests, reading.counts.size_bytes) == (6, 10)

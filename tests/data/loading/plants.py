@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from copy import copy
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,19 @@ from tests.engine.fetch.store import Objects
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["BATCH", "FAULTS", "keys", "loader", "named", "objects"]
+__all__ = ["BATCH", "FAULTS", "changed", "keys", "loader", "named", "objects"]
 
 BATCH = 8
 FEWER = ("bandwidth", "decode")  # causes of samples that take long each
 FEW = ps.TransportOptions(connections=4)
+
+
+def changed(report: ps.observe.LoaderReport, **values: Any) -> ps.observe.LoaderReport:
+    """Return the report with other values."""
+    found = copy(report)
+    for name, value in values.items():
+        object.__setattr__(found, name, value)
+    return found
 
 
 def pause(seconds: float) -> None:

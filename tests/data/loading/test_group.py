@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -51,7 +50,7 @@ def test_the_rank_that_waited_longest_is_named_and_so_are_those_that_are_missing
 
 def test_of_two_reports_of_a_rank_the_later_one_counts():
     report = plants.loader("none", "http://127.0.0.1:1").report()
-    early, late = replace(report, batches=3), replace(report, batches=7)
+    early, late = (plants.changed(report, batches=count) for count in (3, 7))
     assert [each.batches for each in ps.observe.merge_reports([late, early]).ranks] == [7]
     assert ps.observe.merge_reports(early).slowest.batches == 3
 

@@ -25,6 +25,7 @@ import penstock as ps
 from penstock.data.loading import loader as loaders
 from penstock.errors import Damaged, NotFound, StateMismatch, Unusable
 from tests.data.datasets.transforms import number, numbered
+from tests.data.reads import spans_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 COUNT = 61
@@ -457,10 +458,10 @@ def test_as_many_threads_as_processors_shared_by_the_ranks_of_a_machine(folder, 
 
 def test_spans_predict_the_reads_of_the_next_epoch(folder):
     loader = ps.DataLoader(ps.MapDataset.from_prefix(folder), 7, shuffle=True, seed=5)
-    first, second = ([loader.spans()[0].url(span.key) for span in loader.spans()[1]] for _ in range(2))
+    first, second = ([f"file:///{span.key}" for span in spans_of(loader)] for _ in range(2))
     assert first == second
     assert first == [sample.url for batch in loader for sample in batch]
-    assert first != [loader.spans()[0].url(span.key) for span in loader.spans()[1]]
+    assert first != [f"file:///{span.key}" for span in spans_of(loader)]
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -15,12 +15,12 @@ import pytest
 
 from penstock.data.loading.report import LoaderReport
 from penstock.data.loading.stats import ReaderStats
-from penstock.data.loading.summary import CAUSES, HostReport, Quantiles
+from penstock.data.loading.summary import CAUSES, HostReport, Quantiles, Summary
 from penstock.events import SlowRequest
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 HOSTILE = "s3://bucket/<script>document.title='broken'</script>&\"'/ü…"
-REPORT = LoaderReport(
+SUMMARY = Summary(
     "first byte",
     "Raise TransportOptions(connections=…).",
     90.0,
@@ -55,7 +55,8 @@ REPORT = LoaderReport(
     1.25,
     "EUR",
 )
-EMPTY = LoaderReport(None, "Nothing.", 0.0, 0.0, dict.fromkeys(CAUSES, 0.0), 0, 0, 0, 0, 0, 0, (), (ReaderStats(),), ())
+REPORT = LoaderReport(SUMMARY)
+EMPTY = Summary(None, "Nothing.", 0.0, 0.0, dict.fromkeys(CAUSES, 0.0), 0, 0, 0, 0, 0, 0, (), (ReaderStats(),), ())
 
 
 class Elements(HTMLParser):
@@ -77,7 +78,7 @@ class Elements(HTMLParser):
         assert self._open.pop() == tag
 
 
-@pytest.mark.parametrize("report", [REPORT, EMPTY, replace(REPORT, cause=None, hosts=())])
+@pytest.mark.parametrize("report", [REPORT, LoaderReport(EMPTY), LoaderReport(replace(SUMMARY, cause=None, hosts=()))])
 def test_a_page_is_whole_and_asks_for_nothing(report):
     text = report.html()
     found = Elements(text)

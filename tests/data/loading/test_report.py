@@ -170,7 +170,7 @@ def test_reports_of_several_ranks_are_not_saved_over_one_another(tmp_path):
     (tmp_path / "data" / "0").write_bytes(b"0")
     alone = ps.DataLoader(ps.MapDataset.from_prefix(f"{tmp_path}/data/"), 1).report()
     assert alone.save(tmp_path / "one.json") == str(tmp_path / "one.json")
-    second = replace(alone, rank=1, world=2)
+    second = plants.changed(alone, rank=1, world=2)
     with pytest.raises(Unusable, match="2 ranks would overwrite each other"):
         second.save(tmp_path / "all.json")
     assert second.save(f"{tmp_path}/{{rank}}.json") == f"{tmp_path}/1.json"
@@ -213,7 +213,7 @@ def test_report_context_contains_time_host_url_and_options(tmp_path):
     assert made.url == f"file://{tmp_path}/"
     assert (made.batch_size, made.num_workers, made.decode_threads, made.prefetch) == (2, 1, 0, 3)
     assert json.loads(report.json())["context"] == asdict(made)
-    for shown in (str(replace(report, context=replace(made, url="file:///x/"))), report.html()):
+    for shown in (str(plants.changed(report, context=replace(made, url="file:///x/"))), report.html()):
         for words in (made.time, made.host, made.version, "file:///", "batch_size=2", "num_workers=1", "prefetch=3"):
             assert words in shown
     assert max(map(len, str(report).splitlines())) <= 100

@@ -1,5 +1,7 @@
 """An order with locality: a bijection of few open blocks at a time, the same for ever, and random as far as it says."""
 
+from __future__ import annotations
+
 import itertools
 import math
 import pickle
@@ -12,22 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.data.order import block_permutation
-from penstock.data.order.block_permutation import BlockPermutation, EqualBlockPermutation, groups_of
+from penstock.data.order.block_permutation import BlockPermutation, BlockShuffle, EqualBlockPermutation, groups_of
 from penstock.data.order.lanes import LanePermutation
 from penstock.data.order.shuffle import Permutation
 from penstock.errors import Unusable
 from tests.amounts import examples
-from tests.data.order.chances import (
-    correlated,
-    even,
-    gaps,
-    likely,
-    p_of,
-    p_of_all,
-    placed,
-    tied,
-    unrelated,
-)
+from tests.data.order.chances import correlated, even, gaps, likely, p_of, p_of_all, placed, tied, unrelated
 
 SIZES = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 500)), max_size=30)
 WINDOWS = st.integers(1, 35)
@@ -106,51 +98,23 @@ class TestBijection:
     def test_sizes_that_are_none_are_refused(self, sizes):
         with pytest.raises(Unusable, match="sizes of blocks"):
             BlockPermutation(sizes, 0, 0)
-
-    @pytest.mark.parametrize("window", [0, -1])
-    def test_a_window_of_no_blocks_is_refused(self, window):
-        with pytest.raises(Unusable, match="window"):
-            BlockPermutation([1], 0, 0, window)
+        for window in (0, -1):
+            with pytest.raises(Unusable, match="window"):
+                BlockPermutation([1], 0, 0, window)
 
 
 class TestAccess:
-    @given(SIZES, WINDOWS, st.data())
-    def test_at_block_and_of_agree(self, sizes, window, data):
-        order = BlockPermutation(sizes, 3, 4, window)
-        whole = order.block(0, order.n)
-        start = data.draw(st.integers(0, order.n))
-        stop = data.draw(st.integers(start, min(order.n, start + 50)))
-        assert order.block(start, stop).tolist() == whole[start:stop].tolist()
-        assert [order.at(position) for position in range(start, stop)] == whole[start:stop].tolist()
-
     @given(SIZES, WINDOWS, st.integers(0, 99))
     def test_positions_may_come_in_any_order_and_twice(self, sizes, window, seed):
         order = BlockPermutation(sizes, 3, 4, window)
         positions = np.random.default_rng(seed).integers(max(order.n, 1), size=min(order.n, 40))
         assert order.of(positions).tolist() == order.block(0, order.n)[positions].tolist()
 
-    def test_outside_is_an_index_error(self):
-        order = BlockPermutation(UNEQUAL, 0, 0)
-        for start, stop in ((-1, 0), (0, order.n + 1), (1, 0)):
-            with pytest.raises(IndexError):
-                order.block(start, stop)
-        for position in (-1, order.n):
-            with pytest.raises(IndexError):
-                order.at(position)
-            with pytest.raises(IndexError):
-                order.of(np.array([0, position]))
-
-    def test_modifying_input_sizes_or_returned_blocks_does_not_change_the_order(self):
+    def test_modifying_input_sizes_does_not_change_the_order(self):
         sizes = np.array(UNEQUAL)
         order = BlockPermutation(sizes, 0, 0)
-        before = order.block(0, order.n)
-        order.block(0, order.n)[:] = 0
         sizes[:] = 0
-        assert order.block(0, order.n).tolist() == before.tolist()
-
-    def test_pickled_block_permutation_yields_the_same_order(self):
-        order = BlockPermutation(UNEQUAL, 1, 2, 3)
-        assert pickle.loads(pickle.dumps(order)).block(0, order.n).tolist() == order.block(0, order.n).tolist()
+        assert order.block(0, order.n).tolist() == BlockPermutation(UNEQUAL, 0, 0).block(0, order.n).tolist()
 
     @pytest.mark.parametrize("kind", [list, tuple, lambda sizes: np.array(sizes, dtype=np.uint16)])
     def test_sizes_may_be_any_integers(self, kind):
@@ -409,3 +373,45 @@ def test_tables_of_earlier_calls_are_dropped():
         order.block(start, min(order.n, start + 4096))
     tables = {name for each in order._sliding._used for name in each}
     assert len(tables) <= 2 * (4 + 8 + 4)
+
+
+class TestBlockShuffle:
+    @given(st.integers(0, 500), st.integers(1, 90), WINDOWS, st.integers(), st.integers())
+    def test_every_epoch_has_every_sample_once(self, n, size, window, seed, epoch):
+        order = BlockShuffle(size, window)
+        assert order.positions(n) == n
+        assert sorted(order.epoch(n, seed, epoch)(np.arange(n)).tolist()) == list(range(n))
+
+    def test_single_size_and_list_of_sizes_give_the_same_order(self):
+        one, each = BlockShuffle(30, 3), BlockShuffle([30, 30, 30, 10], 3)
+        every = np.arange(100)
+        assert one.epoch(100, 7, 2)(every).tolist() == each.epoch(100, 7, 2)(every).tolist()
+
+    def test_sizes_may_be_an_array_which_is_copied(self):
+        sizes = np.array([3, 4])
+        order = BlockShuffle(sizes)
+        sizes[:] = 0
+        assert order == BlockShuffle([3, 4])
+        assert hash(order) == hash(BlockShuffle((3, 4)))
+        assert pickle.loads(pickle.dumps(order)) == order
+
+    def test_sizes_that_are_not_the_datasets_are_refused(self):
+        with pytest.raises(Unusable, match="hold 7 samples, and the dataset has 8"):
+            BlockShuffle([3, 4]).positions(8)
+
+    @pytest.mark.parametrize(
+        ("wrong", "says"),
+        [
+            *(((each,), "block") for each in (0, -1, 1.5, "8", True, [1.5], [[1]], [-1, 2])),
+            *(((10, each), "window_blocks") for each in (0, -1, 1.5)),
+        ],
+    )
+    def test_blocks_and_windows_that_are_none_are_refused(self, wrong, says):
+        with pytest.raises(Unusable, match=says):
+            BlockShuffle(*wrong)
+
+    def test_each_argument_is_part_of_the_identity(self):
+        orders = [BlockShuffle(8), BlockShuffle(9), BlockShuffle(8, 2), BlockShuffle([8]), BlockShuffle([9])]
+        assert len({order.identity for order in orders}) == len(orders)
+        assert BlockShuffle(1000, 16).identity == "blocks 2: 1000 samples, window 16"  # as states hold it
+        assert max(len(order.identity) for order in orders) <= 200

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.indices import batch_indices, sample_indices
 from penstock.data.order.orders import CatalogOrder, FullShuffle
 from penstock.data.order.partition import Repeat

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.indices import batch_indices, sample_indices
 from penstock.data.order.lanes import MOST_LANES, Lanes, by_lane
 from penstock.data.order.orders import order_of

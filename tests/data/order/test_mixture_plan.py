@@ -197,17 +197,26 @@ class TestRefusals:
         plan = plan or plan_of({"a": 3, "b": 1})
         return plan.state(plan.after(Cursor(), batches, 1), 1, CATALOG)
 
-    def test_other_weights_without_a_word(self):
-        with pytest.raises(StateMismatch, match=r"the weights.*differ: pass new_weights="):
-            go_on(plan_of({"a": 1, "b": 1}), self.state(), 1)
-
-    def test_other_sources_without_a_word(self):
-        with pytest.raises(StateMismatch, match=r"the sources differ \(added 'c', removed 'b'\): pass new_weights="):
-            go_on(plan_of({"a": 1, "c": 1}), self.state(), 1)
-
-    def test_another_length_of_an_epoch_without_a_word(self):
-        with pytest.raises(StateMismatch, match="the length of an epoch"):
-            go_on(plan_of({"a": 3, "b": 1}, epoch_samples=99), self.state(), 1)
+    @pytest.mark.parametrize(
+        ("shares", "options", "new", "error", "says"),
+        [
+            ({"a": 1, "b": 1}, {}, None, StateMismatch, "the weights.*differ: pass new_weights="),
+            (
+                {"a": 1, "c": 1},
+                {},
+                None,
+                StateMismatch,
+                r"differ \(added 'c', removed 'b'\): pass new_weights=",
+            ),
+            ({"a": 3, "b": 1}, {"epoch_samples": 99}, None, StateMismatch, "the length of an epoch"),
+            ({"a": 3, "b": 1}, {"batches": "random"}, None, StateMismatch, "cannot change during a run"),
+            ({"a": 3, "b": 1}, {}, {"a": 1, "b": 1, "x": 1}, Unusable, "names 'x', which is no source"),
+        ],
+        ids=["weights", "sources", "length of an epoch", "batches", "weights of other sources"],
+    )
+    def test_changes_without_a_word(self, shares, options, new, error, says):
+        with pytest.raises(error, match=says):
+            go_on(plan_of(shares, **options), self.state(), 1, new_weights=new)
 
     def test_a_source_with_other_samples(self):
         plan = plan_of({"a": 3, "b": 1})
@@ -217,14 +226,6 @@ class TestRefusals:
         for new in (None, True, {"a": 1, "b": 2}):
             with pytest.raises(StateMismatch, match="source 'b' has other samples"):
                 go_on(other, self.state(), 1, new_weights=new)
-
-    def test_weights_of_other_sources(self):
-        with pytest.raises(Unusable, match="names 'x', which is no source"):
-            go_on(plan_of({"a": 3, "b": 1}), self.state(), 1, new_weights={"a": 1, "b": 1, "x": 1})
-
-    def test_other_batches_of_the_mixture(self):
-        with pytest.raises(StateMismatch, match="cannot change during a run"):
-            go_on(plan_of({"a": 3, "b": 1}, batches="random"), self.state(), 1)
 
     def test_another_global_batch_without_a_word(self):
         plan, given = plan_of({"a": 3, "b": 1}, batch=4).adopted(self.state(), 1)

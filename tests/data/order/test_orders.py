@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.protocol import Order
 from penstock.data.order.shuffle import Permutation

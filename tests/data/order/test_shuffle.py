@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.data.order.block_permutation import BlockPermutation
 from penstock.data.order.shuffle import MOST, Permutation
 from penstock.errors import Unusable
 from tests.data.order.chances import (
@@ -57,23 +58,8 @@ class TestBijection:
     @pytest.mark.parametrize(
         "n",
         [
-            0,
-            1,
-            2,
-            3,
-            4,
-            255,
-            256,
-            257,
-            65_535,
-            65_536,
-            65_537,
-            256 * 257,
-            257**2,
-            257**2 + 1,
-            2**18,
-            2**18 + 1,
-            MILLION,
+            *(0, 1, 2, 3, 4, 255, 256, 257, 65_535),
+            *(65_536, 65_537, 256 * 257, 257**2, 257**2 + 1, 2**18, 2**18 + 1, MILLION),
         ],
     )
     def test_every_sample_once(self, n):
@@ -100,28 +86,53 @@ class TestBijection:
                 Permutation(n, 0, 0)
 
 
+ORDERS = {
+    "empty": Permutation(0, 1, 2),
+    "small": Permutation(SMALL, 1, 2),
+    "large": Permutation(LARGE, 1, 2),
+    "blocks": BlockPermutation([3, 0, 5, 1, 0, 0, 4, 2, 7, 6], 1, 2, 3),
+}
+
+
 class TestAccess:
-    @given(st.sampled_from([0, 1, SMALL, LARGE, TRILLION]), st.data())
-    def test_at_block_and_of_agree(self, n, data):
-        order = Permutation(n, 3, 4)
-        start = data.draw(st.integers(0, n))
-        stop = data.draw(st.integers(start, min(n, start + 50)))
+    """Of single samples and of blocks of samples."""
+
+    @given(
+        st.one_of(
+            st.sampled_from([0, 1, SMALL, LARGE, TRILLION]).map(lambda n: Permutation(n, 3, 4)),
+            st.builds(BlockPermutation, st.lists(st.integers(0, 500), max_size=30), st.just(3), st.just(4)),
+        ),
+        st.data(),
+    )
+    def test_at_block_and_of_agree(self, order, data):
+        start = data.draw(st.integers(0, order.n))
+        stop = data.draw(st.integers(start, min(order.n, start + 50)))
         block = order.block(start, stop)
         assert block.shape == (stop - start,)
         assert [order.at(position) for position in range(start, stop)] == block.tolist()
         assert order.of(np.arange(start, stop)[::-1]).tolist() == block[::-1].tolist()
+        if order.n <= LARGE:
+            assert order.block(0, order.n)[start:stop].tolist() == block.tolist()
 
-    @pytest.mark.parametrize("n", [0, SMALL, LARGE])
-    def test_outside_is_an_index_error(self, n):
-        order = Permutation(n, 0, 0)
-        for start, stop in ((-1, 0), (0, n + 1), (1, 0)):
+    @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+    def test_outside_is_an_index_error(self, order):
+        for start, stop in ((-1, 0), (0, order.n + 1), (1, 0)):
             with pytest.raises(IndexError):
                 order.block(start, stop)
-        for position in (-1, n):
+        for position in (-1, order.n):
             with pytest.raises(IndexError):
                 order.at(position)
             with pytest.raises(IndexError):
-                order.of(np.array([position]))
+                order.of(np.array([0, position]))
+
+    @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+    def test_a_pickled_order_is_the_same_and_what_it_returns_is_a_copy(self, order):
+        before = order.block(0, order.n)
+        assert np.array_equal(pickle.loads(pickle.dumps(order)).block(0, order.n), before)
+        kept = before.tolist()
+        before[:] = 0
+        order.of(np.arange(order.n))[:] = 0
+        assert order.block(0, order.n).tolist() == kept
 
     def test_a_scope_is_another_order(self):
         orders = [
@@ -129,18 +140,6 @@ class TestAccess:
         ]
         for one, other in itertools.combinations(orders, 2):
             assert (one == other).sum() < 12
-
-    @pytest.mark.parametrize("n", [SMALL, LARGE])
-    def test_pickled_permutation_yields_the_same_order(self, n):
-        order = Permutation(n, 1, 2)
-        assert np.array_equal(pickle.loads(pickle.dumps(order)).block(0, n), order.block(0, n))
-
-    def test_modifying_returned_arrays_does_not_change_the_permutation(self):
-        order = Permutation(SMALL, 0, 0)
-        before = order.block(0, 10)
-        order.block(0, 10)[:] = 0
-        order.of(np.arange(10))[:] = 0
-        assert order.block(0, 10).tolist() == before.tolist()
 
 
 class TestSameForEver:

@@ -14,6 +14,7 @@ from penstock.data.tokens.dataset import Stacked
 from penstock.errors import Changed, Damaged, StateMismatch, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.amounts import examples
+from tests.data.reads import spans_of
 from tests.data.tokens.files import cut, llmc, megatron
 
 SIZES = [70_001, 0, 39, 128_000, 40]
@@ -281,7 +282,7 @@ def test_empty_documents_take_no_request(tmp_path):
     loader = ps.DataLoader(dataset, 4, shuffle=True)
     assert [len(each) for batch in loader for each in batch] == [0] * 30
     assert loader.stats().total.requests == 0
-    assert [*dataset.spans()[1]] == []
+    assert spans_of(dataset) == []
 
 
 def test_arrays_keep_the_stored_type(folder, arrays):
@@ -511,7 +512,7 @@ def test_spans_are_those_that_an_epoch_reads(folder, tmp_path, order):
     for _ in loader:
         pass
     assert loader.stats().total.requests == 0
-    assert sum(span.stop - span.start for span in dataset.spans()[1]) >= 2 * (dataset.tokens - dataset.left_out)
+    assert sum(span.stop - span.start for span in spans_of(dataset)) >= 2 * (dataset.tokens - dataset.left_out)
 
 
 def test_replaced_file_is_changed(folder, tmp_path):

@@ -159,7 +159,7 @@ class Listed:
 
     _settings: ClassVar[type[Config]] = Config
     _reading: ClassVar[dict[str, Any]] = {}  # further arguments of Penstock's dataset
-    check_arguments: Callable[..., None]
+    _check_arguments: Callable[..., None]
     _catalog: Catalog
     _objects: Objects | None = None
 
@@ -172,7 +172,7 @@ class Listed:
         storage_client: Any = None,
     ) -> None:
         """List the bucket: one request for each 1,000 objects, in parallel."""
-        self.check_arguments(transform=data_format_fn)
+        self._check_arguments(transform=data_format_fn)
         config = self._settings() if config is None else config
         catalog, store = list_bucket(bucket_name, config, storage_client)
         transform = partial(_format_sample, data_format_fn)

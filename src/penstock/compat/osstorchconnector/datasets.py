@@ -20,7 +20,7 @@ from penstock.data.catalog.discovery.manifest import read_manifest
 from penstock.data.datasets.dataset import make_url_catalog
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.shards.format import Fields
 from penstock.data.shards.tar import TarFormat
 from penstock.engine.contracts.credentials import Credentials

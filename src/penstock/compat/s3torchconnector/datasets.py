@@ -151,7 +151,7 @@ class S3MapDataset(_Connected, MapDataset):  # type: ignore[misc]  # the origina
     ) -> None:
         """Create a dataset; programs call ``from_prefix`` or ``from_objects`` instead."""
         store = store_options(region, endpoint, s3client_config)
-        self.check_arguments(transform=transform)
+        self._check_arguments(transform=transform)
         self._keep(region, endpoint, transform, reader_constructor)
         super().__init__(
             _find_objects(get_dataset_objects, store), transform=partial(_transform_sample, self._given), store=store
@@ -186,7 +186,7 @@ class S3IterableDataset(_Connected, IterableDataset):  # type: ignore[misc]  # t
     ) -> None:
         """Create a dataset; programs call ``from_prefix`` or ``from_objects`` instead."""
         store = store_options(region, endpoint, s3client_config)
-        self.check_arguments(transform=transform)
+        self._check_arguments(transform=transform)
         self._keep(region, endpoint, transform, reader_constructor)
         self._sharded = enable_sharding
         place: PlaceLike = None if enable_sharding else "unsharded"

@@ -17,7 +17,7 @@ from penstock.compat.webdataset.fluid import ELSEWHERE, Fluid, reraise_exception
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.discovery.shards import expand_braces
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.shards.tar import TarFormat
 from penstock.errors import Unsupported
 from penstock.stores.urls import parse

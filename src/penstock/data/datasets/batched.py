@@ -29,8 +29,8 @@ from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import Cursor, SamplingPlan
 from penstock.data.reading.iteration import (
     Iterations,
+    RankIterations,
     check_batching,
-    check_sharding,
     has_process_group,
 )
 from penstock.data.reading.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from penstock.data.reading.iteration import Contents, PlaceLike
     from penstock.data.reading.reading import Reading, Reads
     from penstock.engine.contracts.fetching import ReadCounts
-    from penstock.source import Source
-    from penstock.values import Span
 
 P = ParamSpec("P")
 
@@ -268,7 +266,7 @@ class BatchableDataset(SampleDataset):
         """Descriptions of the samples, which stack with others of the same description; empty: not known."""
         return frozenset()
 
-    def collated(self, batch: int) -> tuple[BatchableDataset, Callable[[list[Any]], Any] | None]:  # noqa: ARG002  of the contract
+    def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:  # noqa: ARG002  of the contract
         """Return this dataset as its samples are collated to batches of ``batch``, and the function that does.
 
         The function is equal to those of other datasets whose samples it takes, too; None: torch's ``default_collate``.
@@ -279,6 +277,53 @@ class BatchableDataset(SampleDataset):
     def end_to_end(self) -> Callable[[Sequence[Any]], Any] | None:
         """The function with which ``ps.concat`` joins datasets of this kind; None: catalogs are joined."""
         return None
+
+
+class IndexedDataset(BatchableDataset):
+    """Base class of map-style datasets, whose samples the loader orders."""
+
+    takes_order = True
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
+        """Return this dataset, prepared to be read in ``order``: neighbouring samples in one request.
+
+        ``iterations`` know the rank; None: a single rank reads.
+        """
+        raise NotImplementedError
+
+    def _fit_order(self, shuffle: object) -> Order:
+        """Return the order for ``shuffle=``, with blocks cut by the bytes of the samples."""
+        raise NotImplementedError
+
+    def batched(
+        self,
+        batch_size: int,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        *,
+        shuffle: bool | Order = False,
+        seed: int = 0,
+        tail: Tail = "short",
+        place: PlaceLike = None,
+    ) -> Batched:
+        """Return this dataset as batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
+
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch; default: as for ``IterableDataset.batched``; windows
+                of tokens are stacked, and whole documents stay a list.
+            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.BlockShuffle(…)``.
+            seed: Seed of the order.
+            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
+            place: This process's rank, as for ``IterableDataset``.
+
+        """
+        order, iterations = self._fit_order(shuffle), Iterations(place)
+        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
+        dataset, collate_fn = self.collated(plan.batch) if collate_fn is None else (self, collate_fn)
+        return Batched(dataset.ordered(order, iterations), plan, iterations, collate_fn)
 
 
 class SourceShare(NamedTuple):
@@ -448,12 +493,8 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         return ()
 
     def reads(self) -> Iterator[Reads]:
-        """Yield each store with the byte spans of this rank's next epoch: see ``BatchableDataset.reads``."""
+        """Yield each store with the byte spans of this rank's next epoch, which does not begin."""
         yield from self.dataset.reads(lambda: batch_indices(self.plan, self.coming(), self._iterations.rank()))
-
-    def spans(self) -> tuple[Source, Iterator[Span]]:
-        """Return the store and the byte spans of this rank's next epoch, which does not begin."""
-        return self.dataset.spans(batch_indices(self.plan, self.coming(), self._iterations.rank()))
 
 
 def _arrays(samples: Sequence[NDArray[Any]], *, collate_fn_map: Any = None) -> Any:  # noqa: ANN401  torch's signature
@@ -520,10 +561,7 @@ class PlannedSample:
 def planned(
     plan: SamplingPlan, cursor: Cursor, rank: Place, batch: int, dataset: BatchableDataset
 ) -> tuple[PlannedSample, ...]:
-    """Return the samples of a rank's batch number ``batch``, counted from ``cursor``, in the order of delivery.
-
-    The cost is the same for any batch and epoch: the positions of at most a few thousand samples are looked up.
-    """
+    """Return the samples of a rank's batch number ``batch`` from ``cursor`` on, in order, at the same cost for any."""
     place, number = Place(rank=rank.rank, world=rank.world), whole(batch, "a batch's number", 0)
     count = len(plan.batches(cursor, place))
     if number >= count:
@@ -610,14 +648,14 @@ class BatchSampler(Resumable, Sampler[list[int]]):
                 f"{kind_of(data_source)} has no samples by index: give the BatchSampler the dataset itself, "
                 "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
             )
-        if isinstance(data_source, BatchableDataset) and data_source.takes_order:
+        if isinstance(data_source, IndexedDataset):
             # As the dataset fits blocks to its shards, files or parts.
-            order = data_source.batched(batch_size, shuffle=shuffle).plan.order  # type: ignore[call-arg]
+            order = data_source._fit_order(shuffle)  # noqa: SLF001  of the base class
         else:
             catalog = getattr(data_source, "catalog", None)
             order = fitted_order(shuffle, catalog) if isinstance(catalog, Catalog) else order_of(shuffle)
         plan = SamplingPlan(samples=len(data_source), batch=batch_size, order=order, seed=seed, tail=tail)
-        super().__init__(plan, _contents(data_source), Iterations(place))
+        super().__init__(plan, _contents(data_source), RankIterations(place))
 
     @property
     def batch_size(self) -> int:
@@ -629,27 +667,8 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         return self
 
     def __iter__(self) -> StatefulIterator:
-        """Return an iterator over the next epoch's batches.
-
-        The epoch begins with the first batch, because DataLoader asks for two iterators.
-        """
+        """Return an iterator over the next epoch, which begins with its first batch: DataLoader asks for two."""
         return StatefulIterator(self, partial(batch_indices, self.plan))
-
-    def begin(self, key: int | None = None) -> tuple[Cursor, Place]:  # noqa: ARG002  workers form no batches
-        """Begin the next epoch.
-
-        Args:
-            key: No effect: workers form no batches.
-
-        Returns:
-            The epoch's cursor, and the rank's place, since workers form no batches.
-
-        """
-        self._check_ranks()
-        check_sharding(self._iterations.rank())
-        cursor, place = self._iterations.epochs.begin(), self._iterations.rank()
-        self.plan.check_lanes(cursor, place.world)
-        return cursor, place
 
 
 def _contents(data_source: object) -> Contents | None:

@@ -1,47 +1,173 @@
-"""``ps.concat``: several datasets as one, in which each sample of each of them comes once."""
+"""``ps.concat``: several datasets as one, in which each sample of each of them comes once.
+
+The samples of the first dataset have the first numbers, then come those of the second, and so on.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from bisect import bisect_right
 from copy import copy
 from dataclasses import replace
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex
+from functools import cached_property, partial
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, cast
 
 import numpy as np
 from torch.utils.data import Dataset
-from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from penstock.data.datasets.batched import BatchableDataset, Batched
-from penstock.data.datasets.iterable import IterableDataset, ResumableSamples
-from penstock.data.datasets.joined import JoinedDataset
+from penstock.data.datasets.batched import BatchableDataset, IndexedDataset
+from penstock.data.datasets.dataset import CatalogDataset
+from penstock.data.datasets.iterable import IterableDataset, OrderedIterable
 from penstock.data.datasets.map import DatasetPart, MapDataset
-from penstock.data.datasets.stateful import StatefulIterator
-from penstock.data.order.blocks import BlockShuffle
-from penstock.data.order.indices import sample_indices
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, order_of
-from penstock.data.order.partition import sample_number
-from penstock.data.order.sampling import SamplingPlan
+from penstock.data.order.partition import Repeat, sample_number
 from penstock.data.order.weighted import WeightedShuffle
 from penstock.data.reading.iteration import Iterations
-from penstock.data.reading.joint import shares
+from penstock.data.reading.joint import JointMember, JointReading, shares
+from penstock.data.reading.objects import MergedReading
 from penstock.data.reading.reading import in_lists
 from penstock.data.reading.runs import block_sizes, classes_of, fitted_order
 from penstock.display import counted
 from penstock.errors import Unusable, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
-    from penstock.data.order.sampling import Cursor
-    from penstock.data.reading.iteration import PlaceLike
-    from penstock.values import Place
+    from penstock.data.reading.iteration import Contents, PlaceLike
+    from penstock.data.reading.joint import Noted
+    from penstock.data.reading.reading import Reading, Reads
+    from penstock.source import Source
 
     Listed = MapDataset | IterableDataset
+
+
+class JointContents:
+    """The identity of the data of several datasets, at the place of the first."""
+
+    def __init__(self, parts: Sequence[Contents]) -> None:
+        self.root, self.base = parts[0].root, parts[0].base
+        self._parts = tuple(parts)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256, in hex, of the digests of all parts, in order."""
+        described = [[len(each), each.digest] for each in self._parts]
+        return hashlib.sha256(f"penstock concat 1\n{json.dumps(described)}".encode()).hexdigest()
+
+
+class JoinedDataset(BatchableDataset):
+    """Base class of datasets whose samples are those of several others, each read by its own."""
+
+    parts: Sequence[BatchableDataset]  # the datasets, in order
+    _portions: Sequence[int]  # the ``JointMember.share`` of each
+    _lenient: frozenset[int] = frozenset()  # numbers of those whose samples are left out where they fail
+    _noted: Noted | None = None
+
+    def join(self, parts: Sequence[BatchableDataset], lengths: Sequence[int]) -> None:
+        self.parts = tuple(parts)
+        self._lengths, self._portions = lengths, [1] * len(lengths)
+        self._bounds = [*accumulate(lengths, initial=0)]
+        self._joint = JointContents([each.contents for each in parts if each.contents is not None])
+
+    @property
+    def contents(self) -> JointContents | None:
+        return self._joint
+
+    @property
+    def decodes(self) -> bool:
+        return any(each.decodes for each in self.parts)
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        return frozenset().union(*(each.kinds for each in self.parts))
+
+    def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
+        """Return this dataset as its samples are collated, and the function that does; torch's if parts differ."""
+        if len(self.kinds) > 1:
+            raise Unusable(
+                f"a batch is one array, and the datasets have {' and '.join(sorted(self.kinds))}: give all the same "
+                "length= and output=, or pass collate_fn="
+            )
+        found = [each.collated(batch) for each in self.parts]
+        collate_fn = found[0][1]
+        if any(other != collate_fn for _, other in found):
+            return self, None
+        dataset = copy(self)
+        dataset.parts = tuple(part for part, _ in found)
+        return dataset, collate_fn
+
+    @property
+    def skips(self) -> bool:
+        return bool(self._lenient)
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        return JointReading(self.members(), batches, self.split, workers, self._noted)
+
+    def members(self) -> list[JointMember]:
+        """Return the members of a joint reading: parts whose samples are objects of one store are read together."""
+        groups: list[list[int]] = []
+        stores: list[tuple[Source, list[int]]] = []
+        for number, part in enumerate(self.parts):
+            source = None if number in self._lenient else _find_store(part)
+            group = next((group for store, group in stores if source is not None and store.shares(source)), None)
+            if group is None:
+                groups.append(group := [])
+                stores += [] if source is None else [(source, group)]
+            group.append(number)
+        members = list[JointMember]()
+        for group in groups:
+            read = self.parts[group[0]].reading
+            if len(group) > 1:
+                read = partial(MergedReading, {number: cast("CatalogDataset", self.parts[number]) for number in group})
+            share = max(1, round(1 / sum(1 / self._portions[number] for number in group)))
+            members.append(JointMember(read, share, tuple(group), group[0] in self._lenient))
+        return members
+
+    @property
+    def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
+        named = enumerate(self.parts)
+        return {f"{name} of dataset {number}": each for number, part in named for name, each in part.transforms.items()}
+
+    def split(self, batch: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Return the number of each sample's part, and its number in that."""
+        bounds = self._bounds
+        # Not by numpy, which lets go of the interpreter's lock: getting it back may take 0.1 ms.
+        numbers = [bisect_right(bounds, index) - 1 for index in batch]
+        indices = [index - bounds[number] for index, number in zip(batch, numbers, strict=True)]
+        if Repeat in map(type, batch):
+            indices = [
+                Repeat(index) if type(given) is Repeat else index for index, given in zip(indices, batch, strict=True)
+            ]
+        return numbers, indices
+
+    def url_of(self, index: int) -> str:
+        [number], [inner] = self.split([index])
+        return self.parts[number].url_of(inner)
+
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        for number, part in enumerate(self.parts):
+            yield from part.reads(None if batches is None else partial(self._inner, batches, number))
+
+    def _inner(self, batches: Callable[[], Iterable[list[int]]], part: int) -> Iterator[list[int]]:
+        for numbers, indices in map(self.split, batches()):
+            yield [index for number, index in zip(numbers, indices, strict=True) if number == part]
+
+
+def _find_store(part: BatchableDataset) -> Source | None:
+    """Return the store of a dataset whose samples are read by one request each; None for others."""
+    if not isinstance(part, CatalogDataset) or part.overrides or part.catalog.fields:
+        return None
+    return None if part._together() is not None else part._source  # noqa: SLF001  it has no other user
 
 
 class _Concat(JoinedDataset):
@@ -51,14 +177,10 @@ class _Concat(JoinedDataset):
     parts: tuple[Any, ...]  # Listed; of datasets of another kind, their own
     # The names of the classes: the union of those of the parts, sorted. ``sample.label`` is a number in it.
     classes: tuple[str, ...] = ()
-    _mixed = False
 
     def __init__(self, parts: Sequence[Listed]) -> None:
         self.classes, named = unify_labels(parts)
         self.join(named, [len(each.catalog) for each in named])
-
-    def portions(self) -> list[int]:
-        return shares(self._lengths) if self._mixed else super().portions()
 
     def with_parts(self, classes: tuple[str, ...], parts: Sequence[BatchableDataset]) -> Self:
         """Return this dataset of the same ``parts`` with labels that are numbers in ``classes``."""
@@ -74,10 +196,12 @@ class _Concat(JoinedDataset):
             part.ordered(_within(order, bounds[number], bounds[number + 1], bounds[-1]), iterations)
             for number, part in enumerate(self.parts)
         )
-        dataset._mixed = not isinstance(order, CatalogOrder)  # noqa: SLF001  itself
+        if not isinstance(order, CatalogOrder):
+            # In catalog order, one part reads at a time.
+            dataset._portions = shares(self._lengths)  # noqa: SLF001  itself
         return dataset
 
-    def fitted(self, shuffle: object) -> Order:
+    def _fit_order(self, shuffle: object) -> Order:
         """Return the order for ``shuffle=``, with blocks cut by bytes within the parts."""
         order = order_of(shuffle)
         # Refuses orders that would decode a unit again and again.
@@ -111,7 +235,7 @@ def _within(order: Order, start: int, stop: int, total: int) -> Order:
     return replace(order, block_samples=np.diff(np.concatenate(([start], inner, [stop]))))
 
 
-class ConcatMap(_Concat, Dataset[Any]):
+class ConcatMap(_Concat, IndexedDataset, Dataset[Any]):
     """Map-style datasets end to end, as ``ps.concat`` makes them.
 
     ``dataset[i]`` is a sample of one of the parts, as that part reads it; slices, loaders, samplers, resume and
@@ -123,18 +247,11 @@ class ConcatMap(_Concat, Dataset[Any]):
 
     """
 
-    takes_order = True
-
     def __len__(self) -> int:
         return self._size()
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:  # noqa: ANN401  the transform decides the type
-        """Read one sample; for a slice, return a dataset without reading.
-
-        Raises:
-            IndexError: There is no such sample.
-
-        """
+        """Read one sample; for a slice, return a dataset without reading."""
         if isinstance(index, slice):
             return self._sliced(range(len(self))[index])
         return self.__getitems__([index])[0]
@@ -158,34 +275,8 @@ class ConcatMap(_Concat, Dataset[Any]):
                 found.append(part[mine.start - start : None if last < 0 else last : step])
         return type(self)(found[:: 1 if step > 0 else -1] or [self.parts[0][:0]])
 
-    def batched(
-        self,
-        batch_size: int,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        *,
-        shuffle: bool | Order = False,
-        seed: int = 0,
-        tail: Tail = "short",
-        place: PlaceLike = None,
-    ) -> Batched:
-        """Return this dataset as batches, for ``DataLoader(batch_size=None)``: see ``MapDataset.batched``.
 
-        Args:
-            batch_size: Samples per batch and rank.
-            collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
-            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.BlockShuffle(…)``.
-            seed: Seed of the order.
-            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
-            place: This process's rank, as for ``IterableDataset``.
-
-        """
-        order, iterations = self.fitted(shuffle), Iterations(place)
-        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
-        dataset, collate_fn = self.collated(plan.batch) if collate_fn is None else (self, collate_fn)
-        return Batched(dataset.ordered(order, iterations), plan, iterations, collate_fn)
-
-
-class ConcatIterable(_Concat, TorchIterableDataset[Any]):
+class ConcatIterable(_Concat, OrderedIterable):
     """Datasets end to end, of which at least one is iterable, as ``ps.concat`` makes them: see ``IterableDataset``.
 
     Attributes:
@@ -203,47 +294,9 @@ class ConcatIterable(_Concat, TorchIterableDataset[Any]):
         place: PlaceLike = None,
     ) -> None:
         super().__init__(parts)
-        self._order, self._seed, self._iterations = self.fitted(shuffle), seed, Iterations(place)
+        self._order, self._seed, self._iterations = self._fit_order(shuffle), seed, Iterations(place)
         # Refuses an order that does not fit.
         self._plan(1)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration: see ``IterableDataset.set_epoch``.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        """
-        self._iterations.set_epoch(epoch)
-
-    def batched(
-        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
-    ) -> Batched:
-        """Return batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
-
-        Args:
-            batch_size: Samples per batch and rank.
-            collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
-            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
-
-        """
-        iterations = self._iterations.apart()
-        dataset = self.ordered(self._order, iterations)
-        return Batched(dataset, self._plan(batch_size, tail), iterations, collate_fn)
-
-    def __iter__(self) -> StatefulIterator:
-        plan, dataset = self._plan(1), self.ordered(self._order, self._iterations)
-
-        def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
-            indices = sample_indices(plan, cursor, place)
-            return (each for [each] in in_lists(dataset.reading(([index] for index in indices), place.workers)))
-
-        iterator = StatefulIterator(ResumableSamples(plan, self.contents, self._iterations), samples)
-        iterator.begin()
-        return iterator
-
-    def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
-        return SamplingPlan(samples=self._size(), batch=batch_size, order=self._order, seed=self._seed, tail=tail)
 
 
 def concat(
@@ -253,6 +306,8 @@ def concat(
     place: PlaceLike = None,
 ) -> ConcatMap | ConcatIterable:
     """Return one dataset of all samples of several: other prefixes, buckets, stores, credentials, formats.
+
+    The result is map-style if all of them are (with a length, indices and slices), or else iterable.
 
     Each dataset keeps its store and its transform; order, ranks, workers, resume and ``on_error`` go over all samples.
     Blocks that are cut by bytes (``ps.order.Lanes()``) end where a dataset ends. Makes no request.
@@ -270,9 +325,6 @@ def concat(
             of its own. Map-style datasets alone are ordered by the loader: ``ps.DataLoader(dataset, …, shuffle=True)``.
         seed: Seed of the order, as for ``IterableDataset``.
         place: This process's rank, as for ``IterableDataset``.
-
-    Returns:
-        A map-style dataset if all of them are map-style (it has a length, indices and slices), or else an iterable one.
 
     Raises:
         Unusable: There is no dataset, one is of another type, or an argument is invalid.
@@ -300,7 +352,7 @@ def concat(
         joined: ConcatMap = kind(parts)
         return joined
     for number, each in enumerate(datasets):
-        if not isinstance(each, (IterableDataset, ConcatIterable)):
+        if not isinstance(each, OrderedIterable):
             continue
         if not isinstance(each._order, CatalogOrder):  # noqa: SLF001
             raise Unusable("the order is one over all samples: ps.concat(…, shuffle=True), and datasets without one")

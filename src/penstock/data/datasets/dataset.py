@@ -1,24 +1,45 @@
-"""The base class of map-style and iterable datasets over a catalog: its constructors.
+"""The base class of map-style and iterable datasets over a catalog: its constructors, and how its samples are read.
 
-A constructor checks its arguments, then lists, reads or builds a catalog. ``readable`` reads its samples.
+A constructor checks its arguments, then lists, reads or builds a catalog. Samples are single objects, groups of them,
+cut from runs of a shard, or of units: which of these depends on the catalog, and on the order in which they are read.
 """
 
 from __future__ import annotations
 
 import inspect
 import os
+import struct
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import fields
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from penstock.data.catalog.catalog import Catalog, Entry, make_catalog
 from penstock.data.catalog.discovery.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.catalog.groups import check_grouping, named_groups
 from penstock.data.catalog.labels import check_rule
-from penstock.data.datasets.readable import ReadableDataset
-from penstock.data.reading.groups import homes_of
-from penstock.errors import InvalidURL, NotFound, Unusable, kind_of
+from penstock.data.order.orders import CatalogOrder
+from penstock.data.order.partition import Repeat
+from penstock.data.reading.objects import (
+    GroupReading,
+    Homes,
+    ObjectReading,
+    grouped_sample,
+    homes_of,
+    lists,
+    made_sample,
+    singles,
+    span_url,
+)
+from penstock.data.reading.reading import SampleDataset
+from penstock.data.reading.runs import RunReading, UnitReading, runs_of, unit_url
+from penstock.data.reading.sample import Sample
+from penstock.engine.contracts.fetching import ReadCounts
+from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable, kind_of, public_url
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
@@ -27,17 +48,36 @@ from penstock.values import Span, as_folder, switch
 
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import BinaryIO
 
     from penstock.data.catalog.groups import GroupRule
     from penstock.data.catalog.labels import Rule
-    from penstock.data.reading.sample import Sample
+    from penstock.data.order.protocol import Order
+    from penstock.data.reading.iteration import Iterations
+    from penstock.data.reading.reading import Reading, Reads
+    from penstock.data.reading.runs import Runs
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing
+    from penstock.source import Source
 
     Parser = Callable[[BinaryIO], Iterable[Any]]
     Stores = StoreOptions | str | Mapping[str, StoreOptions | str] | None
+
+
+def _hint(error: Exception) -> str:
+    """Return advice on an error of a transform; empty for most errors."""
+    if isinstance(error, PenstockError):
+        return ""
+    if isinstance(error, (TypeError, AttributeError)) and ("Sample'" in str(error) or " Sample" in str(error)):
+        return "a transform is called with a ps.Sample, the bytes of an object: open it first, PIL.Image.open(sample)"
+    if isinstance(error, (OSError, EOFError, SyntaxError, struct.error, zlib.error, zipfile.BadZipFile)):
+        return (
+            "the bytes are those that the store holds: if the object itself is damaged, "
+            'ps.DataLoader(…, on_error="skip") leaves such samples out, logs them and counts them'
+        )
+    return ""
+
 
 P = ParamSpec("P")
 D = TypeVar("D", bound="CatalogDataset")
@@ -62,15 +102,20 @@ _INSTEAD = {
 }
 
 
-def constructor(find: Callable[Concatenate[type[D], P], Catalog]) -> Callable[Concatenate[type[D], P], D]:
+def constructor(
+    find: Callable[Concatenate[type[D], P], Catalog], inner: Callable[..., Catalog] | None = None
+) -> Callable[Concatenate[type[D], P], D]:
     """Turn ``find``, a function that returns a catalog, into a constructor with the same signature.
 
     Arguments of the class's ``__init__`` are passed to ``__init__``, and arguments of ``find`` to ``find``. A
     subclass's ``__init__`` may take more arguments than ``find`` names, or fewer. The arguments are checked before
-    ``find`` is called, so that an invalid one costs no request. Without a docstring, ``find`` has that of the base
-    class's constructor, and the arguments that it adds are those of its class.
+    ``find`` is called, so that an invalid one costs no request. With ``inner``, ``find`` is only a signature, and
+    ``inner`` is called. Without a docstring, ``find`` has that of the base class's constructor, and the arguments that
+    it adds are those of its class.
     """
     explicit = inspect.signature(find)
+    called = inner or find
+    takes = inspect.signature(called).parameters
 
     @wraps(find)
     def construct(cls: type[D], /, *args: P.args, **arguments: P.kwargs) -> D:
@@ -78,14 +123,20 @@ def constructor(find: Callable[Concatenate[type[D], P], Catalog]) -> Callable[Co
         own = _own_arguments(cls, find.__name__, arguments, shared)
         _bind(cls, find.__name__, explicit, cls, *args, **shared)
         # A subclass with its own ``__init__`` may give the arguments another meaning.
-        if _definer(cls, "__init__") is _definer(cls, "check_arguments"):
-            cls.check_arguments(**own)
-        return cls(find(cls, *args, **shared), **own)  # type: ignore[arg-type]
+        if _definer(cls, "__init__") is _definer(cls, "_check_arguments"):
+            cls._check_arguments(**own)
+        given = {name: value for name, value in shared.items() if name in takes}
+        return cls(called(cls, *args, **given), **own)  # type: ignore[arg-type]
 
     if not find.__doc__:
         construct.__doc__ = _extend_docstring(find.__qualname__.partition(".")[0], find.__name__, explicit)
     construct.__signature__ = explicit.replace(return_annotation="Self")  # type: ignore[attr-defined]
     return construct
+
+
+def repeat_constructor(find: Callable[Concatenate[type[D], P], Catalog]) -> Callable[Concatenate[type[D], P], D]:
+    """Return the base class's constructor of the same name, with the signature of ``find``."""
+    return constructor(find, inspect.unwrap(getattr(CatalogDataset, find.__name__).__func__))
 
 
 def _extend_docstring(kind: str, name: str, signature: inspect.Signature) -> str:
@@ -165,59 +216,29 @@ def make_url_catalog(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | N
     return _apply_labels(Catalog.build(first.root, "", (Entry(location.key) for location in locations)), labels)
 
 
-def read_manifest_catalog(  # noqa: PLR0913  what from_manifest passes on; see design/0020
-    manifest: str | os.PathLike[str],
-    *,
-    parser: Parser | None,
-    base: str | os.PathLike[str] | None,
-    labels: Rule | None,
-    fields: Sequence[str] | None,
-    missing: Missing,
-    allow_empty: bool,
-    store: StoreOptions | str | None,
-) -> Catalog:
-    if fields is not None or missing != "error":
-        check_grouping("stem", fields, missing)
-    if fields is not None and parser is not None:
-        raise Unusable("fields= names columns of a manifest, and parser= reads one without columns: pass one of them")
-    if parser is not None and not callable(parser):
-        raise Unusable(f"parser must be a function that reads an open file, got {parser!r}")
-    if isinstance(manifest, (list, tuple)):
-        raise InvalidURL("from_manifest takes the URL of one manifest; from_objects takes a list of objects")
-    if labels is not None:
-        check_rule(labels)
-    home, key = open_source(manifest, store)
-    data = home.read(Span(key))
-    folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
-    below = folder if base is None else parse(base)
-    name, place = home.url(key), (below.root, as_folder(below.key))
-    wanted = tuple(fields or ()) or (() if parser is not None else manifest_fields(data, name))
-    if wanted:
-        found = read_groups(data, name, below, wanted, missing)
-        catalog = make_catalog(below.root, *named_groups(found, wanted, place))
-    elif missing != "error":
-        raise Unusable(f"missing={missing!r} is for a manifest that names several objects in a row")
-    else:
-        catalog = Catalog.build(*place, read_manifest(data, name, below, parser))
-    if not (switch(allow_empty, "allow_empty") or len(catalog)):
-        raise NotFound("this manifest names no objects; pass allow_empty=True to allow this", url=home.url(key))
-    return _apply_labels(catalog, labels)
-
-
 def _apply_labels(catalog: Catalog, labels: Rule | None) -> Catalog:
     return catalog if labels is None else catalog.with_labels(labels)
 
 
-def open_saved_catalog(catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None) -> Catalog:
-    return catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
-
-
-class CatalogDataset(ReadableDataset):
+class CatalogDataset(SampleDataset):
     """A dataset over a catalog, with a transform and a store. One listing per job: workers memory-map its result.
 
     A subclass whose ``__init__`` takes more arguments may repeat the signature of a constructor, for type checkers and
     ``help``: the constructors pass on any argument of ``__init__``.
+
+    Attributes:
+        catalog: The samples.
+        transform: Function from a ``Sample`` to what the dataset yields; None: the ``Sample`` itself.
+
     """
+
+    catalog: Catalog
+    transform: Callable[[Sample], Any] | None
+    _source: Source
+    # How neighbours are read together, in which order; None: each sample by itself.
+    _runs: Runs | None = None
+    _place: Iterations | None = None
+    _homes: Homes
 
     def __init__(
         self,
@@ -233,7 +254,7 @@ class CatalogDataset(ReadableDataset):
             )
         by_field = isinstance(store, Mapping) and catalog.fields
         for each in store.values() if isinstance(store, Mapping) and by_field else (store,):
-            _check_arguments(transform, each)
+            CatalogDataset._check_arguments(transform=transform, store=each)
         self.catalog = catalog
         # A subclass may have a transform as a method.
         own = getattr(self, "transform", None)
@@ -246,6 +267,102 @@ class CatalogDataset(ReadableDataset):
 
     def __repr__(self) -> str:
         return repr(self.catalog).replace("Catalog", type(self).__name__, 1)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes: ``classes[sample.label]``; () for a catalog without classes."""
+        return self.catalog.classes
+
+    @property
+    def contents(self) -> Catalog:
+        return self.catalog
+
+    @property
+    def overrides(self) -> str:
+        """The name of the method with which a subclass reads samples; empty for none. See ``MapDataset``."""
+        return ""
+
+    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
+        """Return this dataset, prepared to be read in ``order``: neighbouring samples of shards in one request."""
+        runs = None if self.overrides else runs_of(self.catalog, order)
+        if runs is None:
+            return self
+        dataset = copy(self)
+        dataset._runs, dataset._place = runs, iterations  # noqa: SLF001  itself
+        return dataset
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
+        runs = self._together()
+        if self.overrides or (runs is None and not self.catalog.fields):
+            return ObjectReading(self, batches, workers)
+        if runs is None:
+            return GroupReading(self, batches, workers)
+        kind = RunReading if self.catalog.units is None else UnitReading
+        return kind(self._source, runs, batches, workers, self._sample, self._place)
+
+    def _together(self) -> Runs | None:
+        """Return how samples are read together: as the order has it; samples in units by units in any case."""
+        in_units = self._runs is None and self.catalog.units is not None
+        return runs_of(self.catalog, CatalogOrder()) if in_units else self._runs
+
+    def samples(self, indices: Iterable[int], workers: int) -> Iterator[Any]:
+        if self._together() is None and not self.catalog.fields:
+            return singles(self, indices, workers)
+        return super().samples(indices, workers)
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of sample ``index``; in a shard, with its bytes: ``…/a.tar#bytes=512-1023``, or number."""
+        catalog = self.catalog
+        if catalog.units is not None:
+            return unit_url(catalog, index)
+        return span_url(catalog.root, catalog.span(index))
+
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        catalog = self.catalog
+
+        def indices() -> Iterable[int]:
+            return range(len(catalog)) if batches is None else chain.from_iterable(batches())
+
+        if not catalog.fields:
+            units = catalog.units
+            yield self._source, catalog.spans(indices()) if units is None else units.fetched([*indices()])
+            return
+        for number, source in enumerate(self._homes.sources):
+            yield source, self._homes.spans(catalog.members(indices()), number)
+
+    def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
+        if not self.overrides and (self._together() is not None or self.catalog.fields):
+            return super().lists(batches, workers)
+        counts = ReadCounts()
+        return lists(self, batches, workers, counts), counts
+
+    def _sample(self, index: int, span: Span, data: Any) -> Any:  # noqa: ANN401  the transform decides the type
+        """Return the yielded value of entry ``index``; add the object's URL as a note to an error of the transform.
+
+        ``data`` is the bytes of the entry; or its unit, decoded, and its number within the unit.
+        """
+        catalog, repeat = self.catalog, isinstance(index, Repeat)
+        if catalog.plain:
+            sample = Sample(catalog.root, span, data, None, None, repeat)
+        else:
+            label, columns = (None, {}) if catalog.unlabelled else (catalog.label(index), catalog.row(index))
+            shared = label, columns, repeat
+            if type(data) is list:
+                sample = grouped_sample(catalog, span, data, shared)
+            else:
+                sample = made_sample(catalog.root, catalog.format, span, data, shared)
+        if self.transform is None:
+            return sample
+        try:
+            return self.transform(sample)
+        except StopIteration as error:
+            # A StopIteration would silently end the iteration over samples.
+            raise RuntimeError(f"the transform of {public_url(sample.url)} raised StopIteration") from error
+        except Exception as error:
+            error.add_note(f"while transforming {public_url(sample.url)}")
+            if hint := _hint(error):
+                error.add_note(hint)
+            raise
 
     @classmethod
     @constructor
@@ -264,7 +381,7 @@ class CatalogDataset(ReadableDataset):
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
+        """Return a dataset of all objects whose keys begin with the key of ``url``; one LIST request per 1,000 objects.
 
         All arguments are checked before the first request.
 
@@ -281,9 +398,6 @@ class CatalogDataset(ReadableDataset):
             allow_empty: Accept a prefix without objects.
             progress: Show the number of objects found: see ``Catalog.scan``.
             store: As for the class.
-
-        Returns:
-            The dataset.
 
         Raises:
             NotFound: No object is found, and ``allow_empty`` is not set.
@@ -319,7 +433,7 @@ class CatalogDataset(ReadableDataset):
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of the objects at ``urls``, all in one bucket, in the given order.
+        """Return a dataset of the objects at ``urls``, all in one bucket, in the given order.
 
         Makes no request, so that sizes are not known.
 
@@ -329,9 +443,6 @@ class CatalogDataset(ReadableDataset):
             labels: Rule of classes: see ``Catalog.with_labels``; the key of an object begins after the bucket.
             allow_empty: Accept an empty list.
             store: As for the class.
-
-        Returns:
-            The dataset.
 
         Raises:
             NotFound: ``urls`` is empty, and ``allow_empty`` is not set.
@@ -361,7 +472,7 @@ class CatalogDataset(ReadableDataset):
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        r"""Make a dataset of the objects that a manifest names.
+        r"""Return a dataset of the objects that a manifest names.
 
         A manifest in a store costs one or two requests.
 
@@ -380,9 +491,6 @@ class CatalogDataset(ReadableDataset):
             allow_empty: Accept a manifest without keys.
             store: As for the class.
 
-        Returns:
-            The dataset.
-
         Raises:
             ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
             NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
@@ -397,16 +505,34 @@ class CatalogDataset(ReadableDataset):
             [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
 
         """
-        return read_manifest_catalog(
-            manifest,
-            parser=parser,
-            base=base,
-            labels=labels,
-            fields=fields,
-            missing=missing,
-            allow_empty=allow_empty,
-            store=store,
-        )
+        if fields is not None or missing != "error":
+            check_grouping("stem", fields, missing)
+        if fields is not None and parser is not None:
+            raise Unusable(
+                "fields= names columns of a manifest, and parser= reads one without columns: pass one of them"
+            )
+        if parser is not None and not callable(parser):
+            raise Unusable(f"parser must be a function that reads an open file, got {parser!r}")
+        if isinstance(manifest, (list, tuple)):
+            raise InvalidURL("from_manifest takes the URL of one manifest; from_objects takes a list of objects")
+        if labels is not None:
+            check_rule(labels)
+        home, key = open_source(manifest, store)
+        data = home.read(Span(key))
+        folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")
+        below = folder if base is None else parse(base)
+        name, place = home.url(key), (below.root, as_folder(below.key))
+        wanted = tuple(fields or ()) or (() if parser is not None else manifest_fields(data, name))
+        if wanted:
+            found = read_groups(data, name, below, wanted, missing)
+            catalog = make_catalog(below.root, *named_groups(found, wanted, place))
+        elif missing != "error":
+            raise Unusable(f"missing={missing!r} is for a manifest that names several objects in a row")
+        else:
+            catalog = Catalog.build(*place, read_manifest(data, name, below, parser))
+        if not (switch(allow_empty, "allow_empty") or len(catalog)):
+            raise NotFound("this manifest names no objects; pass allow_empty=True to allow this", url=home.url(key))
+        return _apply_labels(catalog, labels)
 
     @classmethod
     @constructor
@@ -417,7 +543,7 @@ class CatalogDataset(ReadableDataset):
         transform: Callable[[Sample], Any] | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
+        """Return a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
 
         If the file and the objects need different options, or lie in different buckets, open the file first with
         ``Catalog.open``.
@@ -426,9 +552,6 @@ class CatalogDataset(ReadableDataset):
             catalog: A catalog, or the URL of its file.
             transform: As for the class.
             store: As for the class, but not a mapping; also applies to the file of the catalog.
-
-        Returns:
-            The dataset.
 
         Raises:
             NotFound: The file does not exist.
@@ -444,7 +567,7 @@ class CatalogDataset(ReadableDataset):
             60
 
         """
-        return open_saved_catalog(catalog, store=store)
+        return catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
 
     @classmethod
     @constructor
@@ -464,7 +587,7 @@ class CatalogDataset(ReadableDataset):
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Make a dataset of the samples inside shards, such as tar files; nothing is copied or converted.
+        """Return a dataset of the samples inside shards, such as tar files; nothing is copied or converted.
 
         The shards are read once to find their samples: see ``Catalog.from_shards``. Save the catalog
         (``dataset.catalog.save(url)``), and ``from_catalog`` starts at once.
@@ -493,9 +616,6 @@ class CatalogDataset(ReadableDataset):
             progress: Show a bar of shards and their bytes: see ``Catalog.scan``.
             store: As for the class.
 
-        Returns:
-            The dataset.
-
         Raises:
             NotFound: No shard was found; or the shards hold no sample, and ``allow_empty`` is False.
             Damaged: A shard is not what its format says, or a sample lacks a field.
@@ -523,19 +643,10 @@ class CatalogDataset(ReadableDataset):
         )
 
     @classmethod
-    def check_arguments(cls, *, transform: object = None, store: StoreOptions | str | None = None) -> None:
-        """Refuse arguments that the constructor would refuse, before a catalog is listed or read.
-
-        Raises:
-            Unusable: ``transform`` is not a plain function, or ``store`` is neither options nor a profile's name.
-
-        """
-        _check_arguments(transform, store)
-
-
-def _check_arguments(transform: object, store: object) -> None:
-    if transform is not None and (not callable(transform) or inspect.iscoroutinefunction(transform)):
-        raise Unusable(f"transform must be a plain function of a sample, got {transform!r}")
-    if store is not None and not isinstance(store, StoreOptions | str):
-        message = "store must be options such as ps.S3Options(region=…), or the name of a profile"
-        raise Unusable(f"{message}, got {kind_of(store)}")
+    def _check_arguments(cls, *, transform: object = None, store: object = None) -> None:
+        """Refuse arguments that the constructor would refuse, before a catalog is listed or read."""
+        if transform is not None and (not callable(transform) or inspect.iscoroutinefunction(transform)):
+            raise Unusable(f"transform must be a plain function of a sample, got {transform!r}")
+        if store is not None and not isinstance(store, StoreOptions | str):
+            message = "store must be options such as ps.S3Options(region=…), or the name of a profile"
+            raise Unusable(f"{message}, got {kind_of(store)}")

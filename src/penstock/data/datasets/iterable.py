@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.batched import BatchableDataset, Batched, Resumable
-from penstock.data.datasets.dataset import (
-    CatalogDataset,
-    constructor,
-    make_url_catalog,
-    open_saved_catalog,
-    read_manifest_catalog,
-)
+from penstock.data.datasets.dataset import CatalogDataset, repeat_constructor
 from penstock.data.datasets.stateful import StatefulIterator
 from penstock.data.order.indices import sample_indices
 from penstock.data.order.orders import order_of
@@ -29,6 +22,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.groups import GroupRule
     from penstock.data.datasets.dataset import D, Parser, Stores
     from penstock.data.order.partition import Tail
@@ -42,7 +36,70 @@ if TYPE_CHECKING:
     from penstock.values import Place
 
 
-class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any]):
+class OrderedIterable(BatchableDataset, TorchIterableDataset[Any]):
+    """Base class of iterable datasets, which have their order, seed, place and epochs."""
+
+    _order: Order
+    _seed: int
+    _iterations: Iterations
+
+    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
+        """Return this dataset, prepared to be read in ``order``: neighbouring samples of shards in one request."""
+        raise NotImplementedError
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration, also in persistent workers; later iterations continue from it.
+
+        The loaders and ``batched`` batches of this dataset take it, too: those that exist, and those made later, which
+        otherwise begin at epoch 0.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+
+        """
+        self._iterations.set_epoch(epoch)
+
+    def batched(
+        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
+    ) -> Batched:
+        """Return batches, for ``DataLoader(batch_size=None)``; every rank has the same number of them.
+
+        Args:
+            batch_size: Samples per batch and rank.
+            collate_fn: Function from a list of samples to a batch; default: torch's ``default_collate``, or the plain
+                list without a ``transform``.
+            tail: Controls the incomplete last global batch (``batch_size`` times the number of ranks). ``"short"``
+                splits the last samples evenly, and repeats samples only for ranks that would have none; ``"pad"`` fills
+                up the batch with repeats; ``"drop"`` leaves the last samples out. Repeats are the epoch's first
+                samples, marked ``Sample.repeat``.
+
+        """
+        if type(self).__iter__ is not OrderedIterable.__iter__:
+            raise Unusable(
+                f"{type(self).__name__} overrides __iter__, which is not used for batches that Penstock forms: do it "
+                "in transform=, or iterate under torch's DataLoader(batch_size=…)"
+            )
+        iterations = self._iterations.apart()
+        dataset = self.ordered(self._order, iterations)
+        return Batched(dataset, self._plan(batch_size, tail), iterations, collate_fn)
+
+    def __iter__(self) -> StatefulIterator:
+        """Begin the next epoch immediately; reads begin with the first ``next``."""
+        plan, dataset = self._plan(1), self.ordered(self._order, self._iterations)
+
+        def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
+            return dataset.samples(sample_indices(plan, cursor, place), place.workers)
+
+        iterator = StatefulIterator(ResumableSamples(plan, self.contents, self._iterations), samples)
+        iterator.begin()
+        return iterator
+
+    def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
+        samples = 0 if self.contents is None else len(self.contents)
+        return SamplingPlan(samples=samples, batch=batch_size, order=self._order, seed=self._seed, tail=tail)
+
+
+class IterableDataset(CatalogDataset, OrderedIterable):
     """An iterable dataset: each sample of the catalog once per epoch, read ahead, sharded across ranks and workers.
 
     The order is the same for any number of workers. You do not need to call ``set_epoch``: each iteration is the next
@@ -76,6 +133,9 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
 
     """
 
+    # Public here: the reference lists what a class has itself.
+    batched, set_epoch = OrderedIterable.batched, OrderedIterable.set_epoch
+
     def __init__(
         self,
         catalog: Catalog,
@@ -94,37 +154,23 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         self._plan(1)
 
     @classmethod
-    def check_arguments(
+    def _check_arguments(
         cls,
         *,
         transform: object = None,
-        shuffle: bool | Order = False,
+        shuffle: object = False,
         seed: int = 0,
         place: PlaceLike = None,
-        store: StoreOptions | str | None = None,
+        store: object = None,
     ) -> None:
-        """Refuse arguments that the constructor would refuse, before a catalog is listed or read.
-
-        Args:
-            transform: As for the class.
-            shuffle: As for the class.
-            seed: As for the class.
-            place: As for the class.
-            store: As for the class.
-
-        Raises:
-            Unusable: ``transform`` is not a plain function, ``store`` is neither options nor a profile's name, ``seed``
-                is not a whole number, ``place`` is invalid, or ``shuffle`` is neither True nor False nor an order.
-
-        """
-        super().check_arguments(transform=transform, store=store)
+        super()._check_arguments(transform=transform, store=store)
         order_of(shuffle)
         SamplingPlan(samples=0, batch=1, seed=seed)
         check_place(place)
 
     # The base class documents these constructors; here they have the arguments of this class, too (design/0020).
     @classmethod
-    @constructor
+    @repeat_constructor
     def from_prefix(  # noqa: PLR0913
         cls: type[D],
         url: str | os.PathLike[str],
@@ -143,21 +189,10 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return Catalog.scan(
-            url,
-            include=include,
-            exclude=exclude,
-            labels=labels,
-            group=group,
-            fields=fields,
-            missing=missing,
-            allow_empty=allow_empty,
-            progress=progress,
-            store=store,
-        )
+        raise NotImplementedError
 
     @classmethod
-    @constructor
+    @repeat_constructor
     def from_objects(  # noqa: PLR0913
         cls: type[D],
         urls: Iterable[str | os.PathLike[str]],
@@ -170,10 +205,10 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return make_url_catalog(urls, labels=labels, allow_empty=allow_empty)
+        raise NotImplementedError
 
     @classmethod
-    @constructor
+    @repeat_constructor
     def from_manifest(  # noqa: PLR0913
         cls: type[D],
         manifest: str | os.PathLike[str],
@@ -190,19 +225,10 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         allow_empty: bool = False,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return read_manifest_catalog(
-            manifest,
-            parser=parser,
-            base=base,
-            labels=labels,
-            fields=fields,
-            missing=missing,
-            allow_empty=allow_empty,
-            store=store,
-        )
+        raise NotImplementedError
 
     @classmethod
-    @constructor
+    @repeat_constructor
     def from_catalog(
         cls: type[D],
         catalog: Catalog | str | os.PathLike[str],
@@ -213,10 +239,10 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         place: PlaceLike = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return open_saved_catalog(catalog, store=store)
+        raise NotImplementedError
 
     @classmethod
-    @constructor
+    @repeat_constructor
     def from_shards(  # noqa: PLR0913
         cls: type[D],
         urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -236,69 +262,7 @@ class IterableDataset(BatchableDataset, CatalogDataset, TorchIterableDataset[Any
         progress: bool | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        return Catalog.from_shards(
-            urls,
-            format=format,
-            fields=fields,
-            key=key,
-            missing=missing,
-            skip=skip,
-            labels=labels,
-            index=index,
-            allow_empty=allow_empty,
-            progress=progress,
-            store=store,
-        )
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, also in persistent workers; later iterations continue from it.
-
-        The loaders and ``batched`` batches of this dataset take it, too: those that exist, and those made later, which
-        otherwise begin at epoch 0.
-
-        Args:
-            epoch: Number of the epoch, from 0.
-
-        """
-        self._iterations.set_epoch(epoch)
-
-    def batched(
-        self, batch_size: int, collate_fn: Callable[[list[Any]], Any] | None = None, *, tail: Tail = "short"
-    ) -> Batched:
-        """Return batches, for ``DataLoader(batch_size=None)``; every rank has the same number of them.
-
-        Args:
-            batch_size: Samples per batch and rank.
-            collate_fn: Function from a list of samples to a batch; default: torch's ``default_collate``, or the plain
-                list without a ``transform``.
-            tail: Controls the incomplete last global batch (``batch_size`` times the number of ranks). ``"short"``
-                splits the last samples evenly, and repeats samples only for ranks that would have none; ``"pad"`` fills
-                up the batch with repeats; ``"drop"`` leaves the last samples out. Repeats are the epoch's first
-                samples, marked ``Sample.repeat``.
-
-        """
-        if type(self).__iter__ is not IterableDataset.__iter__:
-            raise Unusable(
-                f"{type(self).__name__} overrides __iter__, which is not used for batches that Penstock forms: do it "
-                "in transform=, or iterate under torch's DataLoader(batch_size=…)"
-            )
-        iterations = self._iterations.apart()
-        dataset = self.ordered(self._order, iterations)
-        return Batched(dataset, self._plan(batch_size, tail), iterations, collate_fn)
-
-    def __iter__(self) -> StatefulIterator:
-        """Begin the next epoch immediately; reads begin with the first ``next``."""
-        plan, dataset = self._plan(1), self.ordered(self._order, self._iterations)
-
-        def samples(cursor: Cursor, place: Place) -> Iterator[Any]:
-            return dataset.samples(sample_indices(plan, cursor, place), place.workers)
-
-        iterator = StatefulIterator(ResumableSamples(plan, self.catalog, self._iterations), samples)
-        iterator.begin()
-        return iterator
-
-    def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
-        return SamplingPlan(samples=len(self.catalog), batch=batch_size, order=self._order, seed=self._seed, tail=tail)
+        raise NotImplementedError
 
 
 class ResumableSamples(Resumable):

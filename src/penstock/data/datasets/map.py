@@ -13,15 +13,12 @@ import numpy as np
 from torch.utils.data import Dataset, Subset
 
 from penstock.data.catalog.rows import pick_rows, positions
-from penstock.data.datasets.batched import BatchableDataset, Batched
+from penstock.data.datasets.batched import BatchableDataset, IndexedDataset
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat, sample_number
-from penstock.data.order.sampling import SamplingPlan
-from penstock.data.reading.groups import read_groups
-from penstock.data.reading.iteration import Iterations
-from penstock.data.reading.runs import fitted_order, merged_spans
-from penstock.data.reading.units import read_units
+from penstock.data.reading.objects import read_groups
+from penstock.data.reading.runs import fitted_order, merged_spans, read_units
 from penstock.errors import Unusable, add_article
 
 if TYPE_CHECKING:
@@ -31,13 +28,9 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.rows import Picked
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
-    from penstock.data.reading.iteration import PlaceLike
     from penstock.data.reading.reading import Reading, Reads
     from penstock.engine.contracts.fetching import ReadCounts
-    from penstock.source import Source
-    from penstock.values import Span
 
 
 class _OneByOne:
@@ -53,7 +46,7 @@ class _OneByOne:
         return [self._read(dataset, index) for index in indices]
 
 
-class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
+class MapDataset(CatalogDataset, IndexedDataset, Dataset[Any]):
     """A map-style dataset: ``dataset[i]`` reads object ``i`` of the catalog.
 
     A DataLoader's batch is read with all its requests in flight at once. Negative indices count from the end. A slice
@@ -80,8 +73,6 @@ class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
 
     """
 
-    takes_order = True
-
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401  of other base classes
         """Make ``__getitems__``, which loaders prefer, call ``__getitem__`` if only the latter is overridden."""
         super().__init_subclass__(**options)
@@ -92,12 +83,7 @@ class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
             cls.__getitems__ = _OneByOne(cls.__getitem__)  # type: ignore[method-assign,assignment]
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Set an attribute; refuse a second dataset whose samples cannot be paired with these by index.
-
-        Raises:
-            Unusable: ``value`` is a ``MapDataset`` of another length, and this subclass overrides how samples are read.
-
-        """
+        """Refuse a second dataset of another length, if this subclass reads: samples could not be paired by index."""
         if isinstance(value, MapDataset) and "catalog" in vars(self) and self.overrides and len(value) != len(self):
             raise Unusable(
                 f"cannot pair the {len(value)} samples of {name} with the {len(self)} of this {type(self).__name__} by "
@@ -137,39 +123,17 @@ class MapDataset(BatchableDataset, CatalogDataset, Dataset[Any]):
             return "__getitems__"
         return "" if kind.__getitem__ is MapDataset.__getitem__ else "__getitem__"
 
-    def batched(
-        self,
-        batch_size: int,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        *,
-        shuffle: bool | Order = False,
-        seed: int = 0,
-        tail: Tail = "short",
-        place: PlaceLike = None,
-    ) -> Batched:
-        """Return this dataset as batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
+    # Public here: the reference lists what a class has itself.
+    batched = IndexedDataset.batched
 
-        Args:
-            batch_size: Samples per batch and rank.
-            collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
-            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.BlockShuffle(…)``.
-            seed: Seed of the order.
-            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
-            place: This process's rank, as for ``IterableDataset``.
-
-        """
-        order, iterations = fitted_order(shuffle, self.catalog), Iterations(place)
-        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
-        return Batched(self.ordered(order, iterations), plan, iterations, collate_fn)
+    def _fit_order(self, shuffle: object) -> Order:
+        return fitted_order(shuffle, self.catalog)
 
     def subset(self, indices: NDArray[np.int64]) -> MapDataset:
         """Return a dataset of some of the samples, which torch's ``Subset`` and ``random_split`` choose; reads nothing.
 
         Args:
             indices: Numbers of the samples, in the order that they are to have: int64.
-
-        Returns:
-            The dataset.
 
         Example:
             >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/3/")
@@ -228,10 +192,7 @@ class DatasetPart(MapDataset):
         return self.whole.decodes
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  always raises
-        """Raise an error that points to ``whole`` for the attributes of a subclass.
-
-        Data that the subclass keeps by index are in the order of the whole dataset.
-        """
+        """Raise an error that points to ``whole``, in whose order a subclass keeps data by index."""
         raise AttributeError(
             f"a slice or subset has no attribute {name!r}: those of a subclass are at .whole, whose indices are .rows"
         )
@@ -254,10 +215,6 @@ class DatasetPart(MapDataset):
 
     def url_of(self, index: int) -> str:
         return self.whole.url_of(self._row(index))
-
-    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
-        """Return the store and the byte spans that the whole dataset reads for these samples."""
-        return self.whole.spans(self._rows([[*range(len(self))]] if batches is None else batches))
 
     def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
         every = [[*range(len(self))]]
@@ -301,10 +258,7 @@ T = TypeVar("T")
 
 
 def without_subsets(dataset: T) -> T | BatchableDataset:
-    """Return the part of a dataset that a torch ``Subset`` selects; makes no request.
-
-    Anything else is returned unchanged, also a subclass of ``Subset``, which may read in a different way.
-    """
+    """Return the part of a dataset that a torch ``Subset`` selects; anything else, also a subclass of it, unchanged."""
     whole: Any = dataset
     indices: NDArray[np.int64] | None = None
     while type(whole) is Subset:

@@ -10,7 +10,6 @@ import struct
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from time import monotonic
 from types import MappingProxyType
@@ -20,9 +19,8 @@ import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
 from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
-from penstock.data.datasets.concat import ConcatIterable, ConcatMap, unify_labels
+from penstock.data.datasets.concat import ConcatIterable, ConcatMap, JoinedDataset, unify_labels
 from penstock.data.datasets.iterable import IterableDataset
-from penstock.data.datasets.joined import JoinedDataset
 from penstock.data.datasets.map import DatasetPart, MapDataset, part_of
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.mixture import Batches, Ends, MixedSource
@@ -31,8 +29,8 @@ from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of
 from penstock.data.reading.iteration import Iterations
-from penstock.data.reading.joint import MOST_SHARES, JointReading
-from penstock.data.reading.reading import Item, OnError, Reading, attempt, in_lists, remaining
+from penstock.data.reading.joint import MOST_SHARES
+from penstock.data.reading.reading import OnError, in_lists, remaining
 from penstock.data.reading.runs import classes_of
 from penstock.data.reading.sample import Sample
 from penstock.data.region import Slot
@@ -164,18 +162,16 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
 
     @classmethod
     def by(cls, column: str, dataset: MapDataset, **options: Any) -> Mix:  # noqa: ANN401  those of the class
-        """Make a mixture of the parts of one dataset that have the same value in a column of its catalog, or label.
+        """Return a mixture of the parts of one dataset that have the same value in a column of its catalog, or label.
 
-        ``Mix.by("aspect", images, batches="one-source")`` makes batches of images of one shape. Makes no request.
+        ``Mix.by("aspect", images, batches="one-source")`` makes batches of images of one shape. Makes no request. The
+        sources have the values as names, sorted.
 
         Args:
             column: Name of the column, or "label". At most 256 values; to give many classes weights of their own, pass
                 ``shuffle=ps.order.WeightedShuffle(…)`` to the loader.
             dataset: The dataset.
             **options: Arguments of the class other than ``sources``; weights are by the values, as text.
-
-        Returns:
-            The mixture, whose sources have the values as names, sorted.
 
         Raises:
             Unusable: There is no such column, it has too many values, or an argument is invalid.
@@ -248,12 +244,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         return MixedBatches(dataset, plan, Iterations(place), collate_fn)
 
     def __iter__(self) -> Never:
-        """Raise ``Unusable``: shares are those of batches.
-
-        Raises:
-            Unusable: Always.
-
-        """
+        """Raise ``Unusable``: shares are those of batches."""
         raise Unusable(
             "a Mix is read in batches: ps.DataLoader(mix, batch_size, …), or torch's DataLoader(mix.batched(…), "
             "batch_size=None)"
@@ -363,13 +354,7 @@ class MixedBatches(Batched):
 
 
 class MixedDataset(JoinedDataset):
-    """The sources of a mixture, prepared for batches of some size.
-
-    Attributes:
-        names: Names of the sources.
-        counts: What the sources have delivered, over all processes.
-
-    """
+    """The sources of a mixture, prepared for batches of some size."""
 
     def __init__(
         self,
@@ -380,13 +365,15 @@ class MixedDataset(JoinedDataset):
     ) -> None:
         """Join ``prepared``, the ``sources`` as they read; ``order`` has their weights."""
         self.names = tuple(sources)
+        # Of all processes.
         self.counts = SourceCounts(len(self.names))
         parts = [_tag_dataset(each, name) for each, name in zip(prepared, sources, strict=True)]
         self.join(parts, [source.samples for source in order.sources])
         self._decodes = any(source.decodes for source in sources.values())
         largest = [float(max(step.weights[number] for step in order.steps)) for number in range(len(parts))]
         self._portions = [max(1, min(MOST_SHARES, int(1 / each))) if each else MOST_SHARES for each in largest]
-        self._lenient = [on_error.get(name) == "skip" for name in self.names]
+        self._lenient = frozenset(number for number, name in enumerate(self.names) if on_error.get(name) == "skip")
+        self._noted = self.counts.add
 
     def __repr__(self) -> str:
         return f"<Mix of {', '.join(self.names)}>"
@@ -399,17 +386,6 @@ class MixedDataset(JoinedDataset):
     @property
     def decodes(self) -> bool:
         return self._decodes
-
-    def portions(self) -> list[int]:
-        return self._portions
-
-    def reading(self, batches: Iterable[list[int]], workers: int) -> Reading:
-        own = {number: partial(_lenient, self.parts[number]) for number, lenient in enumerate(self._lenient) if lenient}
-        return JointReading(self.members(own), batches, self.split, workers, self.counts.add)
-
-    @property
-    def skips(self) -> bool:
-        return any(self._lenient)
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
         """Return what the base class does; samples that are left out are logged."""
@@ -489,37 +465,6 @@ def _tag_dataset(dataset: BatchableDataset, name: str) -> BatchableDataset:
         vars(tagged)["whole"] = _tag_dataset(dataset.whole, name)
     tagged.transform = _Tag(name, dataset.transform)
     return tagged
-
-
-class _Lenient(Reading):
-    """A reading whose samples are left out where they fail."""
-
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-
-    @property
-    def counts(self) -> ReadCounts:
-        return self._reading.counts
-
-    def __next__(self) -> Item:
-        return _skip_on_error(next(self._reading))
-
-    def begin(self) -> None:
-        self._reading.begin()
-
-    def ahead(self) -> Item | None:
-        return self._reading.ahead()
-
-    def close(self) -> None:
-        self._reading.close()
-
-
-def _lenient(part: BatchableDataset, batches: Iterable[list[int]], workers: int) -> Reading:
-    return _Lenient(part.reading(batches, workers))
-
-
-def _skip_on_error(item: Item) -> Item:
-    return item._replace(make=partial(attempt, item, "skip")) if item.size else item
 
 
 def _drop_skipped(made: list[Any]) -> list[Any]:

@@ -49,10 +49,6 @@ class StatefulIterator(Iterator[Any]):
     The state is an ordinary state of the dataset: the position of the next item of this process. One of several workers
     takes every ``workers``-th item from there on, so its state is valid only for the same number of workers, each with
     its own state. ``elastic_state`` combines their states into one for any number of workers.
-
-    Attributes:
-        progress: Progress of the iteration; None before it has begun.
-
     """
 
     def __init__(self, source: _Source, items: Callable[[Cursor, Place], Iterator[Any]]) -> None:
@@ -61,7 +57,7 @@ class StatefulIterator(Iterator[Any]):
         self._make = items
         self._items: Iterator[Any] | None = None
         self._failure: Exception | None = None
-        self.progress: Progress | None = None
+        self.progress: Progress | None = None  # before it has begun
 
     def begin(self) -> Progress:
         """Begin the source's next iteration immediately; reads begin with the first ``next``."""
@@ -69,13 +65,7 @@ class StatefulIterator(Iterator[Any]):
         return self.progress
 
     def __next__(self) -> Any:  # noqa: ANN401  a batch or a sample
-        """Return the next item.
-
-        Raises:
-            Exception: Making the item failed. Each later call raises the same error, and the state does not change.
-            Cancelled: An earlier call was interrupted, as by Ctrl-C.
-
-        """
+        """Return the next item; after a failure or an interrupt each call raises, and the state does not change."""
         if self._failure is not None:
             # A generator that has failed would report the end of the iteration.
             raise self._failure

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
-from typing import TYPE_CHECKING, Any, get_args
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args
 
 import torch
 
@@ -19,7 +21,7 @@ from penstock.options.typed import suggest_word
 from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from penstock.data.order.partition import Tail
 
@@ -29,7 +31,7 @@ _ORDERED = ": it shuffles and shards by itself; write shuffle=True and seed=…,
 _PLACED = ": a process finds its rank by itself; to give it, write place=ps.Place(rank=…, world=…)"
 _WEIGHTED = ": write shuffle=ps.order.WeightedShuffle(…)"
 # Arguments of PyTorch and of others: the default value, which is accepted, and the hint for any other value.
-_INSTEAD: dict[str, tuple[object, str]] = {
+OTHERS_ARGUMENTS: dict[str, tuple[object, str]] = {
     "batch_sampler": (None, _ORDERED),
     "generator": (None, _ORDERED),
     "order": (None, ": write shuffle=True, or give shuffle= an order such as ps.order.BlockShuffle()"),
@@ -49,13 +51,9 @@ _INSTEAD: dict[str, tuple[object, str]] = {
     "snapshot_every_n_steps": (1, ": state_dict() is exact after any batch"),
     "epoch": (None, ": call set_epoch({!r}) of the loader"),
 }
-_FOR_WORKERS: dict[str, object] = {
-    "persistent_workers": False,
-    "worker_init_fn": None,
-    "multiprocessing_context": None,
-    "timeout": 0,
-}
-TORCHS_ARGUMENTS = frozenset({*_INSTEAD, *_FOR_WORKERS})
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) -> None:
@@ -94,34 +92,42 @@ def check_device(device: torch.device | str | int | None) -> torch.device | None
     return made
 
 
-def worker_options(options: Mapping[str, Any], num_workers: int, own: Iterable[str]) -> dict[str, Any]:
-    """Return the arguments for PyTorch's loader of ``num_workers`` workers.
+def check_others(construct: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+    """Let a constructor refuse arguments of other loaders with what to write instead; accept PyTorch's defaults."""
+    own = inspect.signature(construct).parameters
 
-    Any argument of PyTorch is accepted with PyTorch's default value. ``own`` are the names of the loader's own
-    arguments, of which one may be meant.
-    """
-    for name, value in options.items():
-        if name in _INSTEAD:
-            default, instead = _INSTEAD[name]
-            if value is not default and not (isinstance(value, str | bool) and value == default):
-                raise Unusable(f"{name} is not an argument of this loader{instead.format(value)}")
-        elif name not in _FOR_WORKERS:
-            near = suggest_word(name, (*own, *_FOR_WORKERS))
-            raise Unusable(f"{name} is not an argument of this loader{near}")
-        elif not num_workers and value != _FOR_WORKERS[name]:
-            raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4, too")
-    chosen = {name: value for name, value in options.items() if num_workers and name in _FOR_WORKERS}
-    _check_workers(**chosen)
-    return chosen
+    @wraps(construct)
+    def checked(loader: T, *args: P.args, **options: P.kwargs) -> None:
+        for name in [name for name in options if name not in own]:
+            _check_other(name, options.pop(name), own)
+        construct(loader, *args, **options)
+
+    return checked
 
 
-def _check_workers(
-    *,
-    persistent_workers: object = False,
-    worker_init_fn: object = None,
-    multiprocessing_context: object = None,
-    timeout: object = 0,
-) -> None:
+def _check_other(name: str, value: object, own: Iterable[str]) -> None:
+    if name not in OTHERS_ARGUMENTS:
+        raise Unusable(f"{name} is not an argument of this loader{suggest_word(name, own)}")
+    default, instead = OTHERS_ARGUMENTS[name]
+    if value is not default and not (isinstance(value, str | bool) and value == default):
+        raise Unusable(f"{name} is not an argument of this loader{instead.format(value)}")
+
+
+def worker_options(
+    workers: int, persistent_workers: object, worker_init_fn: object, multiprocessing_context: object, timeout: object
+) -> dict[str, Any]:
+    """Return the arguments of PyTorch's loader for worker processes, checked."""
+    options = {
+        "persistent_workers": persistent_workers,
+        "worker_init_fn": worker_init_fn,
+        "multiprocessing_context": multiprocessing_context,
+        "timeout": timeout,
+    }
+    if not workers:
+        for (name, value), default in zip(options.items(), (False, None, None, 0), strict=True):
+            if value != default:
+                raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4, too")
+        return options
     switch(persistent_workers, "persistent_workers")
     if worker_init_fn is not None and not callable(worker_init_fn):
         raise Unusable(f"worker_init_fn must be a function that takes a worker's number, got {worker_init_fn!r}")
@@ -130,6 +136,7 @@ def _check_workers(
         raise Unusable(f"multiprocessing_context must be one of {', '.join(methods)}, got {multiprocessing_context!r}")
     if not isinstance(timeout, int | float) or isinstance(timeout, bool) or timeout < 0:
         raise Unusable(f"timeout must be a number of seconds, 0 for none, got {timeout!r}")
+    return options
 
 
 def batches_of(

@@ -124,13 +124,10 @@ class GroupReport:
         return panel("Report of all ranks", self._table())
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draw the seconds that each rank computed and waited.
+        """Return axes with the seconds that each rank computed and waited.
 
         Args:
             ax: Axes of matplotlib to draw into; default: those of a new figure.
-
-        Returns:
-            The axes.
 
         Raises:
             MissingExtra: matplotlib is not installed.

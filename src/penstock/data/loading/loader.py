@@ -10,7 +10,6 @@ import sys
 import threading
 from collections import deque
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from itertools import count
 from traceback import clear_frames
 from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
@@ -23,10 +22,11 @@ from torch.utils.data import get_worker_info
 
 from penstock.data.datasets.map import without_subsets
 from penstock.data.loading.arguments import (
-    TORCHS_ARGUMENTS,
+    OTHERS_ARGUMENTS,
     batches_of,
     check_counts,
     check_device,
+    check_others,
     check_words,
     processors,
     tail_of,
@@ -44,6 +44,7 @@ from penstock.events import CONTEXT_BYTES, context, enter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from multiprocessing.context import BaseContext
 
     from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample
     from penstock.data.loading.report import LoaderReport
@@ -126,8 +127,11 @@ class DataLoader:
         prefetch: Most batches that are being made or wait for the training loop; with workers, per worker.
         pin_memory: Copy batches into page-locked memory, if there is a CUDA device.
         device: Move batches to this device; to CUDA one step ahead.
-        **workers: Arguments of torch's own loader for worker processes: ``persistent_workers``, ``worker_init_fn``,
-            ``multiprocessing_context``, ``timeout``. Torch's other arguments are accepted with their default only.
+        persistent_workers: Keep worker processes from one epoch to the next.
+        worker_init_fn: Function that each worker process calls first, with its number.
+        multiprocessing_context: Start method of worker processes, or its context; default: Python's.
+        timeout: Seconds after which a batch of the workers is given up; 0: none. Torch's other arguments are accepted
+            with their default only.
 
     Attributes:
         skipped_count: Number of all samples that were left out.
@@ -149,6 +153,7 @@ class DataLoader:
     # None as in torch's loader when that does not form the batches; Lightning reads it.
     batch_sampler = None
 
+    @check_others
     def __init__(  # noqa: PLR0913  torch's own signature, and see design/0008
         self,
         dataset: BatchableDataset,
@@ -166,7 +171,10 @@ class DataLoader:
         prefetch: int = _AHEAD,
         pin_memory: bool = False,
         device: torch.device | str | None = None,
-        **workers: Any,  # noqa: ANN401  torch's own
+        persistent_workers: bool = False,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: str | BaseContext | None = None,
+        timeout: float = 0,
     ) -> None:
         check_counts(num_workers, prefetch, decode_threads)
         check_words(on_error=on_error, pin_memory=pin_memory)
@@ -188,7 +196,8 @@ class DataLoader:
         self._prefetch = prefetch
         self._meters: dict[int, Meter] = {}
         self._worker_batches = _WorkerBatches(self._batches, on_error)
-        self._workers = self._processes(worker_options(workers, num_workers, _SETTINGS - TORCHS_ARGUMENTS))
+        options = worker_options(num_workers, persistent_workers, worker_init_fn, multiprocessing_context, timeout)
+        self._workers = self._processes(options)
         # Start of the current iteration and the batches received of it: one value, because any thread may ask for it.
         self._at: tuple[Cursor, int] | None = None
         self._open = 0  # iterations that have begun and not ended
@@ -207,7 +216,7 @@ class DataLoader:
         if not self.num_workers:
             return None
         functions = {**self.dataset.transforms, "collate_fn": self._batches.collate_fn}
-        context, initial = options.get("multiprocessing_context"), options.get("worker_init_fn")
+        context, initial = options["multiprocessing_context"], options["worker_init_fn"]
         self._worker_batches.by_value = travel_by_value(functions, self.num_workers, context)
         if travel_by_value({"worker_init_fn": initial}, self.num_workers, context):
             options["worker_init_fn"] = ByValue(initial)
@@ -251,12 +260,8 @@ class DataLoader:
         self._batches.set_epoch(epoch)
         self._trainer.epoch = None
 
-    def spans(self) -> tuple[Source, Iterator[Span]]:
-        """Return the store and the spans that this rank reads next epoch, in order, for ``ps.warm``; no request."""
-        return self._batches.spans()
-
     def reads(self) -> Iterator[tuple[Source, Iterator[Span]]]:
-        """Yield each store with the spans that this rank reads of it next epoch: see ``spans``; no request."""
+        """Yield each store with the spans that this rank reads of it next epoch, in order; ``ps.warm`` reads them."""
         return self._batches.reads()
 
     def __repr__(self) -> str:
@@ -449,14 +454,11 @@ class DataLoader:
         """
         from penstock.data.loading.report import is_scattered, report
         from penstock.data.loading.summary import Setup
-        from penstock.data.reading.iteration import resolve
 
-        meter, threads = self._metering(), self._threads
         single = is_scattered(self._batches.dataset)
-        setup = Setup(self.num_workers, threads, processors(), self._prefetch, self.batch_size, single)
-        begun, received = self._where()
-        found = report(meter.stats(), meter.requests, setup, self.dataset, prices, resolve(None))
-        return replace(found, sources=self._batches.sources(begun, received))
+        setup = Setup(self.num_workers, self._threads, processors(), self._prefetch, self.batch_size, single)
+        sources = self._batches.sources(*self._where())
+        return report(self._metering(), setup, self.dataset, prices, sources)
 
     def _leave_out(self, skipped: Skipped) -> None:
         self.skipped_count += 1
@@ -561,7 +563,7 @@ class _TrainerSampler:
             self._batches.go_to(self._resumed)
 
 
-_SETTINGS = frozenset(inspect.signature(DataLoader).parameters) - {"workers"} | TORCHS_ARGUMENTS
+_SETTINGS = frozenset((*inspect.signature(DataLoader).parameters, *OTHERS_ARGUMENTS))
 
 
 class _WorkerBatches(TorchIterableDataset[Any]):

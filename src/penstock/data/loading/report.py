@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from html import escape
 from math import floor, log10
@@ -26,6 +26,7 @@ from penstock.data.loading.summary import (
     host_report,
     main_cause,
 )
+from penstock.data.reading.iteration import resolve
 from penstock.data.reading.reading import SampleDataset
 from penstock.display import axes, panel, size, table
 from penstock.errors import Unusable, printable, public_url
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from penstock.data.loading.stats import LoaderStats, ReaderStats, Requests
+    from penstock.data.datasets.batched import SourceShare
+    from penstock.data.loading.stats import Meter, ReaderStats
     from penstock.data.loading.summary import HostReport
     from penstock.engine.node.member import NodeRate
     from penstock.options import StoreOptions
-    from penstock.values import Place
 
 _WIDTH: Final = 720
 _EDGE: Final = 'stroke="#fff" stroke-width="1"'  # between parts of a bar
@@ -74,18 +75,6 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space:
 .advice { border-left: 4px solid #3a7d44; padding: .3rem 1rem; } svg { display: block; width: 100%; height: auto; }
 svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 """
-
-
-def page(report: Summary) -> str:
-    body = (
-        _verdict(report),
-        _time(report),
-        _sources(report),
-        *map(_host, report.hosts),
-        _rates(report) + _workers(report.workers),
-        _slowest(report),
-    )
-    return document("Penstock: report of a loader", "".join(body))
 
 
 def document(title: str, body: str) -> str:
@@ -200,10 +189,6 @@ _URL: Final = 60
 _NAME: Final = 30
 
 
-def text(report: Summary) -> str:
-    return "\n".join(_lines(report))
-
-
 def _lines(report: Summary) -> Iterator[str]:
     counted = f"{report.batches:,} batches, {report.samples:,} samples"
     whole = seconds(report.waiting_s + report.computing_s)
@@ -256,9 +241,7 @@ def _sources_text(report: Summary) -> Iterator[str]:
 
 
 def _sources(report: Summary) -> str:
-    if not report.sources:
-        return ""
-    return f"<h2>Sources of the mixture</h2>{_shares_table(report)}"
+    return f"<h2>Sources of the mixture</h2>{_shares_table(report)}" if report.sources else ""
 
 
 def _shares_table(report: Summary) -> str:
@@ -311,9 +294,12 @@ def rate(value: float) -> str:
     return f"{size(value)}/s"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class LoaderReport(Summary):
-    """A ``Summary`` that ``print`` shows as text.
+    """A ``Summary`` that ``print`` shows as text, as ``DataLoader.report`` returns it.
+
+    Args:
+        summary: The values.
 
     Example:
         >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=20)
@@ -324,9 +310,15 @@ class LoaderReport(Summary):
 
     """
 
+    def __init__(self, summary: Summary) -> None:
+        for each in fields(Summary):
+            object.__setattr__(self, each.name, getattr(summary, each.name))
+
     def html(self) -> str:
         """Return one HTML page with plots, which needs no network: write it to a file, and open that in a browser."""
-        return page(self)
+        parts = [_verdict(self), _time(self), _sources(self), *map(_host, self.hosts)]
+        parts += [_rates(self), _workers(self.workers), _slowest(self)]
+        return document("Penstock: report of a loader", "".join(parts))
 
     def _repr_html_(self) -> str:
         spent = _spent(self)
@@ -336,13 +328,10 @@ class LoaderReport(Summary):
         return panel("Report of a loader", _verdict(self), *parts)
 
     def plot(self, *, ax: Axes | None = None) -> Axes:
-        """Draw where the time of the training loop went: computing, and waiting by cause.
+        """Return axes with the time of the training loop: computing, and waiting by cause.
 
         Args:
             ax: Axes of matplotlib to draw into; default: those of a new figure.
-
-        Returns:
-            The axes.
 
         Raises:
             MissingExtra: matplotlib is not installed.
@@ -367,13 +356,10 @@ class LoaderReport(Summary):
         return ax
 
     def plot_sources(self, *, ax: Axes | None = None) -> Axes:
-        """Draw the share of samples that each source of a ``ps.Mix`` should deliver, and has delivered.
+        """Return axes with the share of samples that each source of a ``ps.Mix`` should deliver, and has delivered.
 
         Args:
             ax: Axes of matplotlib to draw into; default: those of a new figure.
-
-        Returns:
-            The axes.
 
         Raises:
             MissingExtra: matplotlib is not installed.
@@ -433,47 +419,45 @@ class LoaderReport(Summary):
         return named
 
     def __str__(self) -> str:
-        return text(self)
+        return "\n".join(_lines(self))
 
 
 def report(
-    stats: LoaderStats,
-    requests: Requests,
-    setup: Setup,
-    dataset: SampleDataset,
-    prices: Prices | None,
-    place: Place,
+    meter: Meter, setup: Setup, dataset: SampleDataset, prices: Prices | None, sources: tuple[SourceShare, ...]
 ) -> LoaderReport:
     """Return the report on the counts; raises ``Unusable`` if ``prices`` has another type."""
     if prices is not None and not isinstance(prices, Prices):
         raise Unusable(f"prices must be penstock.observe.Prices(per_1000_requests=…, per_gib=…), got {prices!r}")
-    hosts = requests.hosts()
+    stats, requests, place = meter.stats(), meter.requests, resolve(None)
+    hosts, total = requests.hosts(), stats.total
     found = causes(stats, hosts, _at_once(setup))
     cause = main_cause(stats, found)
     slowest = tuple(each._replace(url=public_url(each.url)) for each in requests.slowest())
     reports = sorted((host_report(name, each) for name, each in hosts.items()), key=lambda each: -each.responses)
-    total = stats.total
     return LoaderReport(
-        cause,
-        advice(cause, setup, [each.url for each in slowest]),
-        stats.waiting_s,
-        stats.computing_s,
-        found,
-        stats.batches,
-        stats.samples,
-        total.requests,
-        total.retries,
-        total.errors,
-        total.cached,
-        tuple(reports),
-        stats.workers,
-        slowest,
-        None if prices is None else prices.of(total.requests, total.size_bytes),
-        "" if prices is None else prices.currency,
-        _own(requests.rates(), dataset),
-        place.rank,
-        place.world,
-        _context(setup, dataset),
+        Summary(
+            cause=cause,
+            recommendation=advice(cause, setup, [each.url for each in slowest]),
+            waiting_s=stats.waiting_s,
+            computing_s=stats.computing_s,
+            causes=found,
+            batches=stats.batches,
+            samples=stats.samples,
+            requests=total.requests,
+            retries=total.retries,
+            errors=total.errors,
+            cached=total.cached,
+            hosts=tuple(reports),
+            workers=stats.workers,
+            slowest=slowest,
+            cost=None if prices is None else prices.of(total.requests, total.size_bytes),
+            currency="" if prices is None else prices.currency,
+            rates=_own(requests.rates(), dataset),
+            rank=place.rank,
+            world=place.world,
+            context=_context(setup, dataset),
+            sources=sources,
+        )
     )
 
 
@@ -506,7 +490,7 @@ def _urls(dataset: SampleDataset) -> set[str]:
     found = {_url(dataset)}
     if not found - {""}:
         with suppress(NotImplementedError):
-            found = {dataset.spans([])[0].root}
+            found = {source.root for source, _ in dataset.reads(list)}
     return found.union(*map(_urls, _list_inner_datasets(dataset)))
 
 

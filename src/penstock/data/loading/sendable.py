@@ -78,12 +78,7 @@ def _cloudpickle() -> Any:  # noqa: ANN401  its module, or Ray's copy of it
 
 
 class ByValue:
-    """An object that is pickled with the code of its functions; called, it calls the object.
-
-    Attributes:
-        value: The object.
-
-    """
+    """An object that is pickled with the code of its functions; called, it calls the object."""
 
     def __init__(self, value: Any) -> None:  # noqa: ANN401  any object
         self.value = value
@@ -123,10 +118,7 @@ def _restore_value(data: bytes, shared: list[Region]) -> ByValue:
 
 
 def ended_worker(error: Exception, context: BaseContext | None) -> str:
-    """Return a hint for an error of torch about a worker process that ended or did not start; empty for other errors.
-
-    ``context`` is that of the loader, None for the default.
-    """
+    """Return a hint for torch's error about a worker that ended or did not start; empty for other errors."""
     text = str(error)
     if not isinstance(error, RuntimeError):
         return ""

@@ -392,18 +392,11 @@ class Counters:
 
 
 class Meter:
-    """Counters of a loader in its own process: those of the training loop, and the rows of its workers.
-
-    Attributes:
-        counters: Counters of the workers.
-        requests: Timings of the requests of the workers, or of this process's threads.
-        moving: Timed function that moves a batch to the loader's device.
-
-    """
+    """Counters of a loader in its own process: those of the training loop, and the rows of its workers."""
 
     def __init__(self, workers: int, move: Callable[[Any], Any]) -> None:
         self.counters = Counters(workers)
-        self.moving = Stopwatch(move)
+        self.moving = Stopwatch(move)  # moves a batch to the loader's device
         self._batches = self._samples = 0
         self._waiting_s = self._computing_s = 0.0
         self.requests = Requests(workers)
@@ -442,18 +435,13 @@ _SCHEDSTAT: Final = Path("/proc/thread-self/schedstat")  # Linux: ns running, ns
 
 
 class Stopwatch(Generic[T, R]):
-    """A function whose calls are timed; several threads may call it at once.
-
-    Attributes:
-        seconds: Total seconds of all calls so far, including calls that raised.
-
-    """
+    """A function whose calls are timed; several threads may call it at once."""
 
     __slots__ = ("_function", "seconds")
 
     def __init__(self, function: Callable[[T], R]) -> None:
         self._function = function
-        self.seconds = 0.0
+        self.seconds = 0.0  # of all calls so far, also of those that raised
 
     def __call__(self, value: T) -> R:
         began_s = monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,9 +19,12 @@ from penstock.errors import Unusable
 from penstock.values import whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
+
+    from penstock.data.order.protocol import Lookup
+
 
 _WINDOW = 16
 # Blocks cut by bytes are smaller than blocks that users choose: more of them mix as well as a full permutation nearly
@@ -113,13 +117,8 @@ class SlidingWindow:
     ) -> None:
         """Cut lanes into groups.
 
-        Args:
-            blocks: The blocks.
-            key: Seed and epoch.
-            borders: First place of each lane, and the end of the last: int64, shape (lanes + 1,).
-            window: Blocks mixed with one another, from 1 to 2^31.
-            groups: Groups of a window, at most as many as it has blocks.
-
+        ``borders`` has the first place of each lane, and the end of the last: int64, shape (lanes + 1,). ``window`` is
+        1 to 2^31 blocks, used up in ``groups`` groups.
         """
         self._blocks, self._key, self._borders = blocks, key, borders
         self._width = groups  # of a window
@@ -295,15 +294,7 @@ class BlockPermutation(WindowedBlocks):
     this process reads), and some 10 µs for each step and group. So a window should hold at least dozens of samples. For
     blocks of single samples, use a ``Permutation``.
 
-    Args:
-        sizes: Samples of each block: integers of at least 0, whose sum is at most 2^62; copied.
-        seed: Any integer.
-        epoch: Any integer; another epoch is another order.
-        window: Blocks mixed with one another, at least 1.
-
-    Raises:
-        Unusable: A size or the window is out of range.
-
+    The sum of ``sizes`` is at most 2^62.
     """
 
     def __init__(
@@ -333,18 +324,8 @@ class EqualBlockPermutation(WindowedBlocks):
     """A ``BlockPermutation`` of blocks of equal size, except the last, in O(1) memory for any number of samples.
 
     The order is the one that ``BlockPermutation`` computes for the same sizes. Below 65,536 blocks their permutation is
-    a table; from there on it takes 50 to 80 ns more per sample.
-
-    Args:
-        n: Number of samples, in [0, 2^62].
-        size: Samples of each block, at least 1; the last block may have fewer.
-        seed: Any integer.
-        epoch: Any integer; another epoch is another order.
-        window: Blocks mixed with one another, at least 1.
-
-    Raises:
-        Unusable: A number is out of range, or there are more than 2^31 blocks.
-
+    a table; from there on it takes 50 to 80 ns more per sample. There are at most 2^62 samples
+    in 2^31 blocks.
     """
 
     def __init__(self, n: int, size: int, seed: int, epoch: int, window: int = _WINDOW) -> None:
@@ -410,3 +391,80 @@ def lengths(sizes: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
 def _accumulate_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the starts of intervals of these lengths, laid end to end, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(lengths)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockShuffle:
+    """Shuffle blocks of neighbouring samples, and the samples within windows of a few blocks; for ``shuffle=``.
+
+    The samples are cut into blocks of ``block_samples`` consecutive samples, or of about ``block_bytes``; a dataset of
+    shards reads each block in one request. Each epoch permutes the blocks, and a window of ``window_blocks`` slides
+    over the permuted blocks: samples come from all blocks of the window, and as the first of these are used up, the
+    next ones come in. At any position, at most ``window_blocks`` blocks have been begun and not finished. So if each
+    object, shard or chunk holds a block, only a few of them are read at the same time, and memory becomes free evenly.
+    Every sample occurs once per epoch. The order depends only on the samples (their number; with
+    ``block_bytes`` also their sizes), ``seed``, the epoch and these arguments: it is the same for any number of ranks
+    and workers, and resumable.
+
+    The samples of a block stay close to one another, so choose blocks whose samples are not all alike.
+    ``window_blocks=1`` keeps blocks whole. ``shuffle=True`` permutes all samples; it is the better order if reads need
+    no locality.
+
+    Memory does not grow with the number of samples; if the size of each block is given, it is 24 bytes per block. A
+    sample takes 0.2 to 0.7 µs.
+
+    Attributes:
+        block_samples: Samples of each block, at least 1: one number for all blocks (the last may have fewer), or a
+            sequence with the number of each block, whose sum is the number of samples. Default: by ``block_bytes``.
+        window_blocks: Blocks mixed with one another, at least 1; default: 16, or 160 by ``block_bytes``.
+        block_bytes: Bytes of each block, which ends where an object or shard ends; default: 1 MiB. The dataset knows
+            the sizes of its samples.
+
+    Raises:
+        Unusable: An argument is out of range; or, when a dataset is given the order, the sizes do not add up to its
+            samples, or the dataset does not know their bytes.
+
+    Example:
+        >>> order = ps.order.BlockShuffle(block_samples=2, window_blocks=1)
+        >>> order.epoch(8, seed=0, epoch=0)(np.arange(8))
+        array([2, 3, 0, 1, 5, 4, 7, 6])
+        >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.order.BlockShuffle(60))
+
+    """
+
+    block_samples: int | Sequence[int] | NDArray[np.int64] | None = None
+    window_blocks: int | None = None
+    block_bytes: int | None = None
+    identity: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        blocks = checked_blocks(self.block_samples, self.window_blocks, self.block_bytes)
+        object.__setattr__(self, "block_samples", blocks.samples)
+        object.__setattr__(self, "window_blocks", blocks.window)
+        object.__setattr__(self, "block_bytes", blocks.size_bytes or None)
+        object.__setattr__(self, "identity", f"blocks 2: {sizes_text(blocks)}, window {blocks.window}")
+
+    def __eq__(self, other: object) -> bool:
+        return self.identity == other.identity if isinstance(other, BlockShuffle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.identity)
+
+    def fitted(self, cut: Callable[[int], int | NDArray[np.int64]]) -> BlockShuffle:
+        """Return the same order with blocks of known numbers of samples, if blocks are cut by bytes.
+
+        Args:
+            cut: Function from the bytes of a block to the number of samples of every block, or of each: int64, shape
+                (blocks,).
+
+        """
+        return replace(self, block_samples=cut(self.block_bytes), block_bytes=None) if self.block_bytes else self
+
+    def positions(self, samples: int) -> int:
+        """Return ``samples``, after a check of the sizes of blocks."""
+        check_sizes(self.block_samples, samples)
+        return samples
+
+    def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
+        """Return the epoch's permutation: from int64 positions to int64 samples, an array of the same shape."""
+        return permute_blocks(self.block_samples, samples, (seed, epoch), self.window_blocks or 1).of

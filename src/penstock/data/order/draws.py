@@ -114,10 +114,7 @@ class Draws:
         return partial(self._samples, epoch, begin, runs, firsts)
 
     def at(self, epoch: int, position: int) -> tuple[int, ...]:
-        """Return how many draws each source has given before a position; with ``once``, in this epoch.
-
-        The position lies between two global batches.
-        """
+        """Return the draws of each source before a position between global batches; with ``once``, in this epoch."""
         begin, runs = self._begin(epoch), self._runs(epoch)
         firsts = np.array([run.first for run in runs], dtype=np.int64)
         at = position - begin

@@ -117,12 +117,7 @@ class Lanes:
         return replace(self, lanes=lanes)
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
-        """Return the epoch's order: position p is sample p // lanes of lane p % lanes.
-
-        Returns:
-            A function from an int64 array of positions to an int64 array of samples, of the same shape.
-
-        """
+        """Return the epoch's order of int64 samples: position p is sample p // lanes of lane p % lanes."""
         lanes = self.lanes or 1
         if not self.shuffle:
             return partial(_in_order, self.positions(samples), lanes)

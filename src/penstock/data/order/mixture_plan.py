@@ -243,26 +243,13 @@ class MixturePlan(SamplingPlan):
 
 
 class _Found:
-    """The values of a state of a mixture, checked.
-
-    Attributes:
-        weights: Digest of sources and weights.
-        start: Where its stage began: epoch, position, samples delivered before.
-        at: Epoch and position of the counts.
-        epoch: Epoch of the state.
-        position: Position of the state.
-        total: Positions of an epoch.
-        batch: Its global batch.
-        lanes: Its lanes; 1 without.
-        drop: Whether it left incomplete last batches out.
-        sources: Digest and draws of each source, by name.
-
-    """
+    """The values of a state of a mixture, checked."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         given = state["mixture"]
         self.weights, sources = given.get("weights"), given.get("sources")
         epoch, position, delivered = _numbers(given.get("start"), 3)
+        # Epoch and position of the stage, with the samples delivered before it; epoch and position of the counts.
         self.start, self.at = (epoch, position, delivered), _numbers(given.get("at"), 2)
         numbers = [state.get(name) for name in ("epoch", "position", "samples", "global_batch")]
         self.epoch, self.position, self.total, self.batch = _numbers(numbers, len(numbers))
@@ -271,7 +258,7 @@ class _Found:
         valid = isinstance(self.weights, str) and isinstance(sources, Mapping) and self.position <= self.total
         if not (valid and self.lanes and self.batch and self.total and (self.epoch, self.position) >= self.start[:2]):
             raise _invalid()
-        self.sources: dict[str, list[Any]] = {}
+        self.sources: dict[str, list[Any]] = {}  # digest and draws of each
         for name, values in sources.items():
             listed = isinstance(values, (list, tuple)) and len(values) in (_HERE, _GONE)
             if not (isinstance(name, str) and listed and isinstance(values[0], str)):

@@ -62,9 +62,6 @@ class Partition:
     within the epoch, of the first samples since then.
 
     Takes O(1) memory, and can be iterated any number of times.
-
-    Raises:
-        Unusable: A value is out of range.
     """
 
     total: int  # positions of the epoch

@@ -33,12 +33,7 @@ _FIRST = _ONE // 2
 
 
 class Shares:
-    """The division of blocks of equal size among sources, in closed form.
-
-    Attributes:
-        size: Draws of a block.
-
-    """
+    """The division of blocks of equal size among sources, in closed form."""
 
     def __init__(self, weights: Sequence[float | Fraction], size: int) -> None:
         """Divide blocks of ``size`` draws by ``weights``, at least one of which is above 0."""
@@ -59,15 +54,7 @@ class Shares:
         return np.diff(self._vector) / _ONE
 
     def bounds(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where the draws of each source begin in each block, and the size.
-
-        Args:
-            blocks: Numbers of blocks, from 0; shape (n,).
-
-        Returns:
-            int64, shape (n, sources + 1): source i has the draws from column i to column i + 1.
-
-        """
+        """Return where the draws of each source begin in each block, and the size: int64, shape (n, sources + 1)."""
         # The product may wrap around 2^64, of which 2^40 is a divisor.
         added = (blocks.astype(np.uint64) * np.uint64(_STEP) + np.uint64(_FIRST)) & np.uint64(_ONE - 1)
         found: NDArray[np.int64] = (self._vector + added.astype(np.int64)[:, np.newaxis]) >> _BITS

@@ -68,15 +68,7 @@ class Permutation(EpochOrder):
     samples, its positions, neighbours, epochs and seeds cannot be told from independent ones. The network is not a
     cipher.
 
-    Args:
-        n: Number of samples, in [0, 2^62].
-        seed: Any integer.
-        epoch: Any integer; another epoch is another order.
-        scope: A name for one of several orders of an epoch; another scope is another order.
-
-    Raises:
-        Unusable: ``n`` is out of range.
-
+    ``n`` is at most 2^62; ``scope`` names one of several orders of an epoch.
     """
 
     def __init__(self, n: int, seed: int, epoch: int, scope: str = "") -> None:

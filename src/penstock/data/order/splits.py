@@ -15,10 +15,7 @@ if TYPE_CHECKING:
 
 
 def draw_parts(length: int, counts: Sequence[int], *, block: int, seed: int) -> NDArray[np.int64]:
-    """Return the part of each of ``length`` elements, by a random draw of blocks.
-
-    ``counts`` has the number of blocks of each part; ``block`` is the elements of a block (the last may have fewer).
-    """
+    """Return the part of each of ``length`` elements, drawn in blocks, ``counts`` of them for each part."""
     blocks = sum(counts)
     owners = np.empty(blocks, dtype=np.int64)
     owners[Permutation(blocks, seed, 0, "split ").of(np.arange(blocks))] = np.repeat(np.arange(len(counts)), counts)
@@ -26,10 +23,7 @@ def draw_parts(length: int, counts: Sequence[int], *, block: int, seed: int) -> 
 
 
 def apart(owners: NDArray[np.int64], gap: int) -> list[NDArray[np.bool_]]:
-    """Return a mask of the elements of each part, of which those of two parts have ``gap`` elements between them.
-
-    ``owners`` has the part of each element. The last ``gap`` elements before each border of two parts belong to none.
-    """
+    """Return a mask of the elements of each part, without the last ``gap`` ones before each border of two parts."""
     borders = np.flatnonzero(np.diff(owners)) + 1
     change = np.zeros(len(owners) + 1, dtype=np.int64)
     np.add.at(change, np.maximum(borders - gap, 0), 1)
@@ -39,10 +33,7 @@ def apart(owners: NDArray[np.int64], gap: int) -> list[NDArray[np.bool_]]:
 
 
 def within(mask: NDArray[np.bool_], positions: NDArray[np.int64], reach: tuple[int, int]) -> NDArray[np.bool_]:
-    """Return whether all elements from the first to the last that a sample takes are in a mask, for each position.
-
-    ``reach`` is the first and the last element that a sample takes, relative to its position.
-    """
+    """Return for each position whether all elements from ``reach[0]`` to ``reach[1]`` after it are in a mask."""
     outside = np.concatenate(([0], np.cumsum(~mask)))
     found: NDArray[np.bool_] = outside[positions + reach[1] + 1] == outside[positions + reach[0]]
     return found

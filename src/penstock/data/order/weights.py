@@ -86,13 +86,10 @@ class Schedule:
         return {name: float(weight) for name, weight in zip(names, found.weights, strict=True)}
 
     def steps(self, names: Sequence[str]) -> tuple[WeightStep, ...]:
-        """Return the weights of the sources as steps, in order of their positions.
+        """Return the weights of the sources, in the order of ``names``, as steps in order of their positions.
 
         Args:
             names: Names of the sources.
-
-        Returns:
-            The steps, whose weights are in the order of ``names``.
 
         Raises:
             Unusable: A stage does not have a valid weight for each source, or has others.

@@ -96,10 +96,7 @@ class ChunkReading(Reading, Generic[V]):
 
     @abstractmethod
     def _locate(self, chunk: int) -> Span | list[Span] | bytes | None:
-        """Return where a chunk is, in one span or several; or its bytes, if they are known; None if it does not exist.
-
-        The samples that need a chunk raise the ``PenstockError`` with which this fails.
-        """
+        """Return where a chunk is: a span, several, or its bytes; None without one. Its samples raise errors."""
 
     @abstractmethod
     def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> V:
@@ -286,10 +283,7 @@ class ChunkReading(Reading, Generic[V]):
         return value.get()
 
     def _release(self, uses: Mapping[int, int], samples: int) -> list[int]:
-        """Count ``samples`` as made, and release the chunks that no scheduled sample needs any more; return these.
-
-        ``uses`` has for each chunk the number of these samples that needed it.
-        """
+        """Count ``samples`` as made, which needed chunks so often; release and return those needed no more."""
         with self._lock:
             finished = self._schedule.finished(uses)
             for chunk in finished:

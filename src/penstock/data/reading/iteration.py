@@ -139,10 +139,6 @@ class Iterations:
 
     The rank is looked up in the parent process, and only when it is needed: a process group may be initialised after
     the dataset is made.
-
-    Attributes:
-        epochs: Counter of the epochs, shared by the parent and its workers.
-
     """
 
     def __init__(self, place: PlaceLike) -> None:
@@ -150,7 +146,7 @@ class Iterations:
         self._place = place
         # The process that spawned this one: its id and its place.
         self._found: tuple[int, Place] | None = None
-        self.epochs = Epochs()
+        self.epochs = Epochs()  # shared by the parent and its workers
         # What ``apart`` has made: the epoch it begins at, and the counters that are alive.
         self._first = 0
         self._apart: WeakSet[Epochs] = WeakSet()
@@ -175,10 +171,7 @@ class Iterations:
             epochs.set(epoch)
 
     def check_replaced(self, place: PlaceLike, data: str, remedy: str) -> None:
-        """Refuse ``place``, which is about to replace the place of ``data``, if ``data`` was given another one.
-
-        The ranks would read other parts than those that the user asked for.
-        """
+        """Refuse ``place`` instead of the one that ``data`` was given: ranks would read other parts."""
         if self._place is not None and self._place != place:
             raise Unusable(f"{data} has place={self._place!r}, which has no effect here: {remedy}")
 
@@ -224,6 +217,15 @@ class Iterations:
         self._apart = WeakSet()
 
 
+class RankIterations(Iterations):
+    """Iterations of a rank whose workers do not take part: its parent process forms the batches."""
+
+    def begin(self, key: int | None = None) -> tuple[Cursor, Place]:  # noqa: ARG002  of workers
+        place = self.rank()
+        check_sharding(place)
+        return self.epochs.begin(), place
+
+
 # The next cursor, the latest cursor, and the number of noted iterations.
 _HEAD = struct.Struct("qqqqqqqqq")
 # An iteration: its key, the number of workers, its number in each worker; its cursor; a bit per worker in it.
@@ -261,10 +263,7 @@ class Epochs:
         self._pid = os.getpid()
 
     def set(self, epoch: int) -> None:
-        """Set the epoch of the next iteration; later iterations continue from it.
-
-        If the next iteration already has this epoch, its position stays.
-        """
+        """Set the epoch of the next iteration, whose position stays if it has this epoch; later iterations continue."""
         epoch = whole(epoch, "an epoch", 0)
         if not epoch < _MOST_EPOCHS:
             raise Unusable(f"epoch must be a whole number below 2^62, got {epoch!r}")
@@ -280,10 +279,7 @@ class Epochs:
             self._write(cursor, cursor)
 
     def restart(self, cursor: Cursor) -> None:
-        """Make ``cursor`` the start of the iteration that has begun; later iterations are the epochs after it.
-
-        Each worker may call this in turn, with its own cursor in the same epoch.
-        """
+        """Make ``cursor``, a worker's own, the start of the iteration that has begun; the epochs after it follow."""
         with self._exclusive():
             self._write(_start(cursor.epoch + 1, cursor), cursor)
 
@@ -341,10 +337,7 @@ class Epochs:
         self._owner = os.getpid()
 
     def settle(self) -> None:
-        """Take ownership of the memory before a process is started that may be a worker.
-
-        Does nothing if this process is itself a worker.
-        """
+        """Take ownership of the memory before a process is started that may be a worker; do nothing in a worker."""
         if self._owner != os.getpid() and get_worker_info() is None:
             with self._exclusive():
                 pass
@@ -465,10 +458,7 @@ def _in_mesh(mesh: DeviceMesh) -> Place:
 
 
 def _data_dimensions(names: tuple[str, ...], count: int) -> list[int]:
-    """Return the dimensions along which data differ.
-
-    A single dimension counts, because the caller has selected it, unless its name is that of another parallelism.
-    """
+    """Return the data-parallel dimensions; a single one counts, unless its name is that of another parallelism."""
     kinds = [_classify_name(name) for name in names]
     if count == 1 and kinds != ["other"]:
         return [0]

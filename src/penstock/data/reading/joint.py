@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from penstock.data.reading.objects import MergedReading
-from penstock.data.reading.reading import Item, Reading
+from penstock.data.reading.reading import Item, Reading, attempt
 from penstock.engine.contracts.fetching import ReadCounts
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class JointMember(NamedTuple):
     reading: Read
     share: int  # gets 1 / ``share`` of the read-ahead of its store
     numbers: tuple[int, ...]  # of the datasets
+    lenient: bool = False  # whether samples that fail are left out
 
 
 def shares(lengths: Sequence[int]) -> list[int]:
@@ -52,14 +54,7 @@ def shares(lengths: Sequence[int]) -> list[int]:
 
 
 class _Feed:
-    """The samples of batches by member, as far as they are known.
-
-    Attributes:
-        turns: For each batch that was drawn and not taken: the member of each sample, the places of each member's
-            samples in the batch, both empty if there is one member; and the number of each sample's dataset.
-        taken: Number of samples that were taken.
-
-    """
+    """The samples of batches by member, as far as they are known."""
 
     def __init__(self, batches: Iterable[list[int]], split: Split, members: Sequence[JointMember]) -> None:
         self._batches, self._split = iter(batches), split
@@ -68,8 +63,10 @@ class _Feed:
         self._merged = [len(member.numbers) > 1 for member in members]
         self._drawn = 0
         self._ended = False
+        # For each batch that was drawn and not taken: the member of each sample, the places of each member's samples in
+        # the batch, both empty if there is one member; and the number of each sample's dataset.
         self.turns: deque[tuple[list[int], dict[int, list[int]], list[int]]] = deque()
-        self.taken = 0
+        self.taken = 0  # samples
 
     def draw(self) -> bool:
         """Draw a batch; return False if none is known now, or none is left."""
@@ -149,7 +146,7 @@ class JointReading(Reading):
     def __next__(self) -> Item:
         """Return the next item of the member that has the first sample that is still to come."""
         if len(self._readings) == 1:
-            return self._passed(self._readings[0])
+            return self._passed()
         turn = self._turn
         while self._slot < len(turn) and turn[self._slot] < 0:
             self._slot += 1
@@ -157,7 +154,7 @@ class JointReading(Reading):
             self._advance()
             turn = self._turn
         member = turn[self._slot]
-        item = next(self._readings[member])
+        item = self._taken(member)
         if not item.size:
             return item
         _, first, _, url, make, samples, inner = item
@@ -169,9 +166,17 @@ class JointReading(Reading):
         self._feed.taken += len(slots)
         return Item(self._batch, slots[0], len(turn), url, make, samples, slots if samples else ())
 
-    def _passed(self, reading: Reading) -> Item:
+    def _taken(self, member: int) -> Item:
+        item = next(self._readings[member])
+        lenient = self._members[member].lenient and item.size
+        return item._replace(make=partial(attempt, item, "skip")) if lenient else item
+
+    def _passed(self) -> Item:
         """Return the next item of the only member, whose batches are these: each item has its place already."""
-        item = next(reading, None)
+        try:
+            item: Item | None = self._taken(0)
+        except StopIteration:
+            item = None
         if item is None or (item.size and item.batch != self._batch):
             self._count()
             if self._noted is not None and self._numbers:

@@ -1,41 +1,50 @@
-"""Samples of whole objects, or of single ranges of objects: one request for each, read ahead in order."""
+"""Samples of whole objects, or of single ranges of objects: one request for each, read ahead in order.
+
+The objects of a sample of several are read together, in one look-ahead for each store.
+"""
 
 from __future__ import annotations
 
 import struct
 import zlib
+from abc import abstractmethod
 from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain, tee
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from penstock.data.reading.reading import Item, Reading, Together
+from penstock.data.reading.reading import Item, Reading, Together, in_lists
 from penstock.data.reading.sample import FieldSample, Sample
 from penstock.data.shards.format import Fields
+from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Damaged, PenstockError, Unusable, add_article
+from penstock.source import open_source
 from penstock.values import PAUSE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.shards.format import ShardFormat, UnitFormat
-    from penstock.engine.contracts.fetching import ReadCounts, ReadOperation
+    from penstock.engine.contracts.fetching import ReadOperation
+    from penstock.options import StoreOptions
     from penstock.source import Source
     from penstock.values import Span
 
     Shared = tuple[object, dict[str, Any], bool]  # label, columns and repeat of a sample
+    Spans = tuple[Span | None, ...]
+    Reads = list[ReadOperation | None]
+
 
 # Errors of formats that parse bytes which are not what they expect.
 PARSING = (ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error, zlib.error)
 
 
 def span_url(root: str, span: Span) -> str:
-    """Return the URL of an object, or of a range of its bytes, for reports: ``s3://bucket/a.tar#bytes=512-1023``.
-
-    The last byte is inclusive, as in HTTP's ``Range``.
-    """
+    """Return the URL of an object, or of bytes of it up to the last: ``s3://bucket/a.tar#bytes=512-1023``."""
     url = root + span.key
     return url if span.whole or span.stop is None else f"{url}#bytes={span.start}-{span.stop - 1}"
 
@@ -62,21 +71,19 @@ class _CatalogObjects(Protocol):
 
     catalog: Catalog
     _source: Source
+    _homes: Homes
 
     @property
     def overrides(self) -> str: ...
-    def _sample(self, index: int, span: Span, data: bytes) -> Any: ...  # noqa: ANN401  the transform decides the type
+    def _sample(self, index: int, span: Any, data: Any) -> Any: ...  # noqa: ANN401  the transform decides the type
 
 
 def singles(dataset: _CatalogObjects, indices: Iterable[int], workers: int) -> Iterator[Any]:
-    """Yield samples one by one, transformed on this thread; the first error ends the iteration.
-
-    ``workers`` is the number of processes that read in parallel and share the read-ahead budget.
-    """
+    """Yield samples one by one, transformed on this thread; ``workers`` processes share the budget."""
     drawn, rows = tee(indices)
     spans, names = tee(dataset.catalog.spans(drawn))
-    with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  see _Objects
-        yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  see _Objects
+    with dataset._source.lookahead(spans, workers) as bodies:  # noqa: SLF001  see _CatalogObjects
+        yield from map(dataset._sample, rows, names, bodies)  # noqa: SLF001  see _CatalogObjects
 
 
 def lists(
@@ -94,29 +101,71 @@ def lists(
             pending.append((batch, spans))
             yield from spans
 
-    with dataset._source.lookahead(drawn(), workers) as bodies:  # noqa: SLF001  see _Objects
+    with dataset._source.lookahead(drawn(), workers) as bodies:  # noqa: SLF001  see _CatalogObjects
         if counts is not None:
             counts.opening_s += bodies.counts.opening_s
             bodies.counts = counts
         for data in bodies:
             batch, spans = pending.popleft()
-            yield list(map(dataset._sample, batch, spans, chain((data,), bodies)))  # noqa: SLF001  see _Objects
+            yield list(map(dataset._sample, batch, spans, chain((data,), bodies)))  # noqa: SLF001  see _CatalogObjects
 
 
-class ObjectReading(Reading):
+class _DrawnReading(Reading):
+    """Samples of ``batches`` that are each read by themselves, in order; an item has as many as ``Together`` says."""
+
+    def __init__(self, dataset: _CatalogObjects) -> None:
+        self._dataset = dataset
+        # Samples that were drawn and not taken: batch, slot, samples of the batch, index, span or spans.
+        self._drawn: deque[tuple[int, int, int, Any, Any]] = deque()
+        self._together = Together()
+
+    @abstractmethod
+    def _taken(self, span: Any) -> Any:  # noqa: ANN401  one span, or several
+        """Return the read of the next sample, or its reads, complete."""
+
+    @abstractmethod
+    def _is_ready(self, span: Any) -> bool:  # noqa: ANN401  see _taken
+        """Return whether the next sample has arrived."""
+
+    @abstractmethod
+    def _url(self, span: Any) -> str: ...  # noqa: ANN401  see _taken
+
+    @abstractmethod
+    def _made(self, index: Any, span: Any, read: Any) -> Any: ...  # noqa: ANN401  the transform decides the type
+
+    def _item(self, row: tuple[int, int, int, Any, Any], read: Any) -> Item:  # noqa: ANN401  see _taken
+        """Return the item of a drawn sample, and of those after it that have arrived, too."""
+        number, slot, size, index, span = row
+        drawn, together, name = self._drawn, self._together, partial(self._url, span)
+        if together.count == 1:
+            return Item(number, slot, size, name, partial(together.one, self._made, index, span, read))
+        samples, spans, reads = [index], [span], [read]
+        while len(reads) < together.count and drawn and drawn[0][0] == number and self._is_ready(drawn[0][4]):
+            *_, index, span = drawn.popleft()
+            samples.append(index)
+            spans.append(span)
+            reads.append(self._taken(span))
+        return Item(number, slot, size, name, partial(self._make, samples, spans, reads), len(reads))
+
+    def _make(self, samples: list[Any], spans: list[Any], reads: list[Any]) -> list[Any]:
+        def name(index: Any) -> str:  # noqa: ANN401  of a sample
+            return self._url(spans[samples.index(index)])
+
+        return self._together.make(self._made, name, samples, spans, reads)
+
+
+class ObjectReading(_DrawnReading):
     """A ``Reading`` of the samples of ``batches``, one object per sample, read ahead in order.
 
     Samples that a subclass of the dataset reads itself are not read ahead: ``Item.make`` reads them.
     """
 
     def __init__(self, dataset: _CatalogObjects, batches: Iterable[list[int]], workers: int) -> None:
-        self._dataset = dataset
-        self._drawn: deque[tuple[int, int, int, Any, Span]] = deque()
-        self._together = Together()
+        super().__init__(dataset)
         self._texts: dict[int, tuple[str, str]] = {}  # see Contents.spans
         self._own = _own(dataset, batches) if dataset.overrides else None
         drawn = iter(()) if dataset.overrides else self._draw(batches)
-        self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see _Objects
+        self._ahead = dataset._source.lookahead(drawn, workers)  # noqa: SLF001  see _CatalogObjects
 
     def _draw(self, batches: Iterable[list[int]]) -> Iterator[Span]:
         number = -1
@@ -143,28 +192,20 @@ class ObjectReading(Reading):
     def __next__(self) -> Item:
         if self._own is not None:
             return next(self._own)
-        ahead, drawn = self._ahead, self._drawn
-        read = ahead.advance()
-        number, slot, size, index, span = drawn.popleft()
-        samples, spans, reads = [index], [span], [read]
-        while len(reads) < self._together.count and ahead.ready and drawn[0][0] == number:
-            reads.append(ahead.advance())
-            *_, index, span = drawn.popleft()
-            samples.append(index)
-            spans.append(span)
-        name = partial(span_url, self._dataset.catalog.root, spans[0])
-        if len(reads) == 1:
-            return Item(number, slot, size, name, partial(self._together.one, self._made, index, span, read))
-        return Item(number, slot, size, name, partial(self._make, samples, spans, reads), len(reads))
+        read = self._ahead.advance()
+        return self._item(self._drawn.popleft(), read)
 
-    def _make(self, samples: list[Any], spans: list[Span], reads: list[ReadOperation]) -> list[Any]:
-        def name(index: Any) -> str:  # noqa: ANN401  see _rows
-            return span_url(self._dataset.catalog.root, spans[samples.index(index)])
+    def _taken(self, span: Span) -> ReadOperation:  # noqa: ARG002  of the base class
+        return self._ahead.advance()
 
-        return self._together.make(self._made, name, samples, spans, reads)
+    def _is_ready(self, span: Span) -> bool:  # noqa: ARG002  of the base class
+        return self._ahead.ready
+
+    def _url(self, span: Span) -> str:
+        return span_url(self._dataset.catalog.root, span)
 
     def _made(self, index: Any, span: Span, read: ReadOperation) -> Any:  # noqa: ANN401  the transform decides the type
-        return self._dataset._sample(index, span, read.take())  # noqa: SLF001  see _Objects
+        return self._dataset._sample(index, span, read.take())  # noqa: SLF001  see _CatalogObjects
 
     def close(self) -> None:
         self._ahead.close()
@@ -174,17 +215,13 @@ class MergedReading(ObjectReading):
     """A reading of several datasets of whole objects in one store, whose samples are pairs of a dataset and an index.
 
     With a reading each, the requests of one dataset would wait behind all those that another one has sent ahead.
-
-    Attributes:
-        waited_s: Seconds that the samples of each dataset were waited for.
-
     """
 
     def __init__(self, parts: Mapping[int, _CatalogObjects], batches: Iterable[list[Any]], workers: int) -> None:
         """Read ``batches`` of pairs of a key of ``parts`` and an index of that dataset."""
         self._parts = parts
         self._each: dict[int, dict[int, tuple[str, str]]] = {number: {} for number in parts}  # see Contents.spans
-        self.waited_s = dict.fromkeys(parts, 0.0)
+        self.waited_s = dict.fromkeys(parts, 0.0)  # for the samples of each dataset
         super().__init__(next(iter(parts.values())), batches, workers)
 
     def __next__(self) -> Item:
@@ -208,7 +245,7 @@ class MergedReading(ObjectReading):
 
     def _made(self, index: Any, span: Span, read: ReadOperation) -> Any:  # noqa: ANN401  see the base class
         number, inner = index
-        return self._parts[number]._sample(inner, span, read.take())  # noqa: SLF001  see _Objects
+        return self._parts[number]._sample(inner, span, read.take())  # noqa: SLF001  see _CatalogObjects
 
 
 class _Together:
@@ -249,3 +286,169 @@ def _own(dataset: _CatalogObjects, batches: Iterable[list[int]]) -> Iterator[Ite
     for number, batch in enumerate(batches):
         for slot, make in enumerate(_makers(dataset, batch)):
             yield Item(number, slot, len(batch), f"sample {batch[slot]} of {name}", make)
+
+
+class Homes(NamedTuple):
+    """The stores of the fields of a grouped catalog."""
+
+    sources: tuple[Source, ...]  # the stores, each once
+    of: tuple[int, ...]  # for each field, the number of its store
+
+    def spans(self, members: Iterable[Spans], number: int) -> Iterator[Span]:
+        fields = [field for field, home in enumerate(self.of) if home == number]
+        for spans in members:
+            for field in fields:
+                if (span := spans[field]) is not None:
+                    yield span
+
+
+def homes_of(catalog: Catalog, store: StoreOptions | str | Mapping[str, StoreOptions | str] | None) -> Homes:
+    """Return the stores of a catalog's fields; ``store`` is for all fields, or a mapping for some. No request."""
+    by_field = store if isinstance(store, Mapping) else dict.fromkeys(catalog.fields, store)
+    if odd := [field for field in by_field if field not in catalog.fields]:
+        raise Unusable(f"store= has options for {odd[0]!r}, but the fields are {', '.join(catalog.fields)}")
+    sources: dict[tuple[str, int], Source] = {}
+    of: list[int] = []
+    for field, part in zip(catalog.fields, catalog.parts, strict=True):
+        given = by_field.get(field)
+        # Options are compared by identity: equal ones share an engine anyway.
+        place = part.root, id(given)
+        if place not in sources:
+            sources[place] = open_source(part.root + part.base, given)[0]
+        of.append([*sources].index(place))
+    return Homes(tuple(sources.values()), tuple(of))
+
+
+class GroupReading(_DrawnReading):
+    """A ``Reading`` of the samples of ``batches``, several objects per sample, read ahead in order."""
+
+    def __init__(self, dataset: _CatalogObjects, batches: Iterable[list[int]], workers: int) -> None:
+        super().__init__(dataset)
+        homes = dataset._homes  # noqa: SLF001  see _CatalogObjects
+        self._of, count = homes.of, len(homes.sources)
+        self._batches, self._number = iter(batches), -1
+        # Their spans, by store, as far as the look-ahead of that store has not drawn them.
+        self._spans: list[deque[Span]] = [deque() for _ in homes.sources]
+        # The stores share one budget.
+        self._aheads = [
+            source.lookahead(self._draw(number), workers * count) for number, source in enumerate(homes.sources)
+        ]
+        self._needs = [(ahead, homes.of.count(number)) for number, ahead in enumerate(self._aheads)]
+        self._counts = ReadCounts()
+        for ahead in self._aheads:
+            self._counts.opening_s += ahead.counts.opening_s
+            ahead.counts = self._counts
+        self._begun = count == 1
+
+    def _draw(self, number: int) -> Iterator[Span]:
+        """Yield the spans of one store; ``PAUSE`` while the next samples are not known yet."""
+        spans = self._spans[number]
+        while True:
+            while spans:
+                yield spans.popleft()
+            batch = next(self._batches, None)
+            if batch is None:
+                return
+            if batch:
+                self._add(batch)
+            else:
+                yield PAUSE
+
+    def _add(self, batch: list[int]) -> None:
+        self._number += 1
+        number, size, drawn, spans = self._number, len(batch), self._drawn, self._spans
+        single = spans[0] if len(spans) == 1 else None
+        for slot, (index, found) in enumerate(zip(batch, self._dataset.catalog.members(batch), strict=True)):
+            drawn.append((number, slot, size, index, found))
+            if single is not None:
+                # A span is true; a missing object has none.
+                single.extend(filter(None, found))
+                continue
+            for span, home in zip(found, self._of, strict=True):
+                if span is not None:
+                    spans[home].append(span)
+
+    @property
+    def counts(self) -> ReadCounts:
+        return self._counts
+
+    def begin(self) -> None:
+        """Send the first requests now, to all stores."""
+        self._begun = True
+        for ahead in self._aheads:
+            ahead.begin()
+
+    def __next__(self) -> Item:
+        if not self._begun:
+            self.begin()
+        while not self._drawn:
+            batch = next(self._batches, None)
+            if batch is None:
+                self._end()
+                raise StopIteration
+            if batch:  # otherwise its samples are not known yet
+                self._add(batch)
+        row = self._drawn.popleft()
+        return self._item(row, self._taken(row[4]))
+
+    def _taken(self, spans: Spans) -> Reads:
+        """Return the reads of a sample, complete."""
+        aheads = self._aheads
+        if len(aheads) == 1:
+            advance = aheads[0].advance
+            return [span and advance() for span in spans]
+        return [span and aheads[home].advance() for span, home in zip(spans, self._of, strict=True)]
+
+    def _is_ready(self, spans: Spans) -> bool:
+        """Return whether the objects of the next sample have all arrived."""
+        missing = spans.count(None)
+        if missing and len(self._needs) > 1:
+            return False
+        return all(ahead.has_ready(count - missing) for ahead, count in self._needs)
+
+    def _made(self, index: int, spans: Spans, reads: Reads) -> Any:  # noqa: ANN401  the transform decides the type
+        return self._dataset._sample(index, spans, [read and read.take() for read in reads])  # noqa: SLF001  see _CatalogObjects
+
+    def _url(self, spans: Spans) -> str:
+        """Return the URL of the sample's first object."""
+        parts = self._dataset.catalog.parts
+        return next(part.root + span.key for part, span in zip(parts, spans, strict=True) if span is not None)
+
+    def _end(self) -> None:
+        for ahead in self._aheads:
+            # Ends the operation as done; closing would end it as cancelled.
+            with suppress(StopIteration):
+                ahead.advance()
+
+    def close(self) -> None:
+        for ahead in self._aheads:
+            ahead.close()
+
+
+def read_groups(dataset: _CatalogObjects, indices: Sequence[int]) -> list[Any]:
+    """Return samples, with all requests of each store in flight at once; transform them in order."""
+    homes = dataset._homes  # noqa: SLF001  see _CatalogObjects
+    if len(homes.sources) > 1:
+        return [each for made in in_lists(GroupReading(dataset, [[*indices]], 1)) for each in made]
+    members = [*dataset.catalog.members(indices)]
+    bodies = iter(homes.sources[0].read_many(homes.spans(members, 0)))
+    return [
+        dataset._sample(index, spans, [None if span is None else next(bodies) for span in spans])  # noqa: SLF001
+        for index, spans in zip(indices, members, strict=True)
+    ]
+
+
+def grouped_sample(catalog: Catalog, spans: Any, data: list[Any], shared: Shared) -> Sample:  # noqa: ANN401  a tuple
+    """Return a sample of several objects, given the span and the bytes of each; None for one that is missing."""
+    values: dict[str, Sample | None] = {}
+    first: Any = None
+    for (field, root, form), mine, body in zip(catalog.homes, spans, data, strict=True):
+        if mine is None:
+            values[field] = None
+        elif form is None:
+            values[field] = Sample(root, mine, body, *shared)
+        else:
+            values[field] = made_sample(root, form, mine, body, shared)
+        first = first or (mine and (root, mine))
+    root, mine = first
+    return FieldSample(root, mine, Fields(catalog.group_key(mine.key), values), *shared)

@@ -88,10 +88,7 @@ def _make_skipped(name: str, error: Exception) -> Skipped:
 
 
 def remaining(made: list[Any]) -> tuple[list[Any], tuple[Skipped, ...]]:
-    """Split a batch into its samples and the skipped ones.
-
-    Raises ``Damaged`` if no sample is left: without this batch, this rank would be out of step with the others.
-    """
+    """Split a batch into its samples and the skipped ones; if none is left, raise: ranks would be out of step."""
     if made and Skipped not in map(type, made):
         return made, ()
     skipped = tuple(each for each in made if isinstance(each, Skipped))
@@ -103,10 +100,7 @@ def remaining(made: list[Any]) -> tuple[list[Any], tuple[Skipped, ...]]:
 
 
 def in_lists(reading: Reading, on_error: OnError = "raise") -> Iterator[list[Any]]:
-    """Yield the samples of each batch as a list, made on this thread by ``attempt``.
-
-    The first error ends the iteration. Closes the reading.
-    """
+    """Yield the samples of each batch as a list, made on this thread by ``attempt``; the first error ends it."""
     made: list[Any] = []
     left = 0
     with reading:
@@ -170,16 +164,12 @@ class Together:
     """How many samples one item makes: as many as take half a millisecond, so that threads share what takes longer.
 
     Handing an item from thread to thread takes some 10 µs. Safe in any thread: a lost update does no harm.
-
-    Attributes:
-        count: Number of samples, from 1 to 64.
-
     """
 
     __slots__ = ("count",)
 
     def __init__(self) -> None:
-        self.count = 1
+        self.count = 1  # samples of an item, from 1 to 64
 
     def one(self, made: Callable[..., Any], *row: Any) -> Any:  # noqa: ANN401  the transform decides the type
         """Return ``made(*row)``, and learn the time that it takes."""
@@ -289,29 +279,24 @@ class SampleDataset:
         """
         raise NotImplementedError
 
+    def samples(self, indices: Iterable[int], workers: int) -> Iterator[Any]:
+        """Return an iterator over samples one by one, transformed on this thread; the first error ends it."""
+        return (each for [each] in in_lists(self.reading(([index] for index in indices), workers)))
+
     def url_of(self, index: int) -> str:
         """Return the URL of sample ``index``, or another name for reports; reads nothing."""
         return f"sample {index} of {type(self).__name__}"
 
-    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
-        """Return the store and, in order, the byte spans that the samples of ``batches`` need; reads nothing.
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield each store with the byte spans that the samples need of it, in order; reads nothing.
 
-        Without ``batches``, returns the spans of all samples. A span that several samples need may come only once.
+        ``batches`` returns the batches anew for each store; None: all samples. A span that several samples need may
+        come only once.
         """
         raise NotImplementedError
 
-    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield each store with the byte spans that the samples need of it, in order: see ``spans``; reads nothing.
-
-        ``batches`` returns the batches anew for each store.
-        """
-        yield self.spans(None if batches is None else batches())
-
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
-        """Return an iterator over the batches as lists of samples, and the counts of their reads.
-
-        The samples are made on the thread that iterates.
-        """
+        """Return the batches as lists of samples, made on the thread that iterates, and the counts of their reads."""
         reading = self.reading(batches, workers)
         return in_lists(reading), reading.counts
 

@@ -1,7 +1,8 @@
 """Runs: neighbouring samples of one object that are read in one request, and the reading that cuts samples from them.
 
 Which samples are neighbours is known from the catalog; which of them are read together depends on the order. An order
-of blocks, or catalog order, reads runs; a full permutation reads each sample by itself.
+of blocks, or catalog order, reads runs; a full permutation reads each sample by itself. A unit (a row group, a
+compressed shard) is fetched and decoded once for all of its samples.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.weighted import WeightedShuffle
 from penstock.data.reading.chunks import Bounds, ChunkReading
-from penstock.data.reading.objects import span_url
+from penstock.data.reading.objects import PARSING, span_url
 from penstock.data.reading.reading import Item, Together
-from penstock.errors import Unusable
+from penstock.errors import Damaged, PenstockError, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     from penstock.data.order.protocol import Order
     from penstock.data.order.schedule import Turn
     from penstock.data.reading.iteration import Iterations
+    from penstock.data.shards.format import UnitFormat
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
     from penstock.values import Span
 
     # Of a sample, its span, and its bytes; or its unit and its number in that.
     Made = Callable[[int, Span, Any], Any]
+
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
@@ -106,10 +109,7 @@ def fitted_order(shuffle: object, catalog: Catalog) -> Order:
 
 
 def _unit_order(order: Order, catalog: Catalog) -> Order:
-    """Return ``order`` with blocks of whole units, as many in a window as the bytes of its blocks allow.
-
-    Refuses an order that would decode a unit again and again.
-    """
+    """Return ``order`` with windows of as many whole units as its bytes allow; refuse to decode units repeatedly."""
     if isinstance(order, (FullShuffle, WeightedShuffle)):
         raise Unusable(
             "shuffle=True would read and decode a whole unit (a row group, a compressed shard) for each sample, and so "
@@ -136,10 +136,7 @@ def _unit_order(order: Order, catalog: Catalog) -> Order:
 
 
 def classes_of(catalogs: Sequence[Catalog], by: str) -> tuple[NDArray[np.int64], Sequence[str]]:
-    """Return the number of the class of each entry, and the names of the classes.
-
-    ``by`` is "label" (all catalogs have the same classes), or the name of a column, whose values are the classes.
-    """
+    """Return the class of each entry, by its number, and the names; ``by`` is "label", or a column of values."""
     if by == "label":
         return np.concatenate([catalog.labels for catalog in catalogs]), catalogs[0].classes
     for catalog in catalogs:
@@ -249,10 +246,7 @@ def _starts(catalog: Catalog, most_bytes: int, borders: NDArray[np.int64]) -> ND
 
 
 def merged_spans(spans: Sequence[Span]) -> tuple[list[Span], list[tuple[int, int, int | None]]]:
-    """Merge neighbouring ranges of objects into spans of at most 8 MiB.
-
-    Returns the spans to read, and for each of ``spans`` the number of the span that holds it and its place in that.
-    """
+    """Merge neighbouring ranges to spans of at most 8 MiB; return these, and the span and the place of each range."""
     read: list[Span] = []
     places: list[tuple[int, int, int | None]] = [(0, 0, 0)] * len(spans)
     for at in sorted(range(len(spans)), key=lambda at: (spans[at].key, spans[at].start)):
@@ -333,3 +327,112 @@ class RunReading(ChunkReading[Any]):
         start, data = self._value(number)
         stop = len(data) if span.stop is None else span.stop - start
         return self._made(sample, span, data[span.start - start : stop])
+
+
+# Ranges that units have in common (footers), and that a reading keeps; and the bytes of the largest.
+_SHARED, _SHARED_BYTES = 64, 1 << 20
+
+
+def unit_url(catalog: Catalog, sample: int) -> str:
+    """Return the URL of a sample in a unit, for reports: its shard and its number, ``…/a.parquet#sample=17``."""
+    _, first, number = cast("UnitRows", catalog.units).place(sample)
+    return f"{catalog.root}{catalog.span(sample).key}#sample={first + number}"
+
+
+class UnitReading(RunReading):
+    """Samples of batches whose units are each fetched and decoded once, and kept until their last sample is made."""
+
+    def __init__(
+        self,
+        source: Source,
+        runs: Runs,
+        batches: Iterable[list[int]],
+        workers: int,
+        made: Made,
+        iterations: Iterations | None,
+    ) -> None:
+        """Read ``batches`` of samples; ``made`` makes a sample of its index, its unit's span, and unit and number."""
+        self._catalog, self._units = runs.catalog, cast("UnitRows", runs.catalog.units)
+        self._sizes = self._units.units.sizes()
+        self._entries: dict[int, int] = {}  # a sample of each unit that was scheduled
+        self._shared: dict[Span, bytes] = {}  # last ranges of units, the latest last
+        self._lent: dict[int, tuple[Span, bytes]] = {}  # for each unit that is not decoded yet, its last range
+        super().__init__(source, runs, batches, workers, made, iterations)
+
+    def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        numbers = super()._uses(samples)
+        found, at = np.unique(numbers, return_index=True)
+        self._entries.update(zip(found.tolist(), samples[at].tolist(), strict=True))
+        return numbers
+
+    def _size_of(self, chunk: int) -> int:
+        return int(self._sizes[chunk])
+
+    def _locate(self, chunk: int) -> list[Span]:
+        spans = self._units.spans(self._entries[chunk])
+        with self._lock:
+            known = self._shared.get(spans[-1]) if len(spans) > 1 else None
+            if known is not None:
+                self._lent[chunk] = spans.pop(), known
+        return spans
+
+    def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> Any:  # noqa: ANN401  as the format returns it
+        found = [(each.span, each.take()) for each in reads]
+        with self._lock:
+            lent = self._lent.pop(chunk, None)
+            if lent is not None:
+                found.append(lent)
+            if len(found) > 1:
+                self._share(*found[-1])
+        return _decode_unit(self._catalog, self._entries[chunk], iter(found))
+
+    def _share(self, span: Span, data: bytes) -> None:
+        """Keep the last range of a unit for later ones; only of a known version, as another one may have been read."""
+        if span.etag and len(data) <= _SHARED_BYTES:
+            self._shared.pop(span, None)
+            self._shared[span] = data
+            while len(self._shared) > _SHARED:
+                del self._shared[next(iter(self._shared))]
+
+    def _name(self, sample: int) -> str:
+        return unit_url(self._catalog, sample)
+
+    def _cut(self, sample: int, number: int, span: Span) -> Any:  # noqa: ANN401  the transform decides the type
+        return self._made(sample, span, (self._value(number), self._units.place(sample).number))
+
+
+def read_units(catalog: Catalog, source: Source, made: Made, samples: list[int]) -> list[Any]:
+    """Return samples in units, in order; each unit is read and decoded once, and released after its last sample."""
+    units = cast("UnitRows", catalog.units)
+    places = [units.place(sample) for sample in samples]
+    left, values = Counter(place.unit for place in places), dict[int, Any]()
+    first: dict[int, int] = {}
+    for sample, place in zip(samples, places, strict=True):
+        first.setdefault(place.unit, sample)
+    spans = [span for sample in first.values() for span in units.spans(sample)]
+    found = list[Any]()
+    with source.lookahead(iter(spans)) as bodies:
+        coming = zip(spans, bodies, strict=False)
+        for sample, (unit, _, number) in zip(samples, places, strict=True):
+            if unit not in values:
+                count = len(units.spans(sample))
+                values[unit] = _decode_unit(catalog, sample, (next(coming) for _ in range(count)))
+            found.append(made(sample, catalog.span(sample), (values[unit], number)))
+            left[unit] -= 1
+            if not left[unit]:
+                del values[unit]
+    return found
+
+
+def _decode_unit(catalog: Catalog, sample: int, found: Iterator[tuple[Span, bytes]]) -> Any:  # noqa: ANN401  the format's
+    units, form = cast("UnitRows", catalog.units), cast("UnitFormat", catalog.format)
+    pieces = units.pieces(sample, found)
+    span = catalog.span(sample)
+    try:
+        return form.decode(pieces, units.place(sample).first)
+    except PenstockError as error:
+        error.url = error.url or f"{catalog.root}{span.key}"
+        raise
+    except PARSING as error:
+        message = f"bytes {span.start} to {span.stop} are not those of a {form.name} file: {error!r}"
+        raise Damaged(message, url=f"{catalog.root}{span.key}") from error

@@ -304,12 +304,6 @@ class FieldSample(Sample):
         return field in self._values
 
     def __getitem__(self, field: str) -> Any:  # noqa: ANN401  as the format of the shard has it
-        """Return the value of a field: a ``Sample`` for bytes, or any other value that the shard's format has.
-
-        Raises:
-            KeyError: The sample has no such field.
-
-        """
         try:
             value = self._values[field]
         except KeyError:

@@ -10,18 +10,15 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from penstock.data.datasets.batched import BatchableDataset, Batched
+from penstock.data.datasets.batched import IndexedDataset
 from penstock.data.datasets.concat import ConcatMap
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.partition import sample_number
-from penstock.data.order.sampling import SamplingPlan
 from penstock.data.reading.iteration import Iterations
-from penstock.data.reading.reading import in_lists
 from penstock.data.tokens.opening import Manner, open_files
-from penstock.data.tokens.reading import TokenReading
-from penstock.data.tokens.runs import block_sizes, fitted_order, runs_of
+from penstock.data.tokens.runs import TokenReading, block_sizes, fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, Windows
 from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
 from penstock.errors import Unusable, kind_of, public_url
@@ -33,14 +30,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import DTypeLike, NDArray
 
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
-    from penstock.data.reading.iteration import PlaceLike
+    from penstock.data.reading.iteration import Iterations
+    from penstock.data.reading.reading import Reads
     from penstock.data.tokens.runs import TokenRuns
     from penstock.data.tokens.windows import TokenFiles
     from penstock.options import StoreOptions
-    from penstock.source import Source
-    from penstock.values import Span
 
 Format = Literal["megatron", "raw", "llmc", "npy"]
 
@@ -48,7 +43,7 @@ _MOST_TOKENS = 1 << 48  # of a window or stride: bytes of them fit 64 bits
 _TOGETHER = 16  # transformed samples that a thread makes at a time; others make the next ones meanwhile
 
 
-class TokenDataset(BatchableDataset, Dataset[Any]):
+class TokenDataset(IndexedDataset, Dataset[Any]):
     """Windows of tokens, or whole documents, from files of tokens: ``dataset[i]`` is sample ``i``.
 
     ``from_shards`` makes one. The files stay as they are: Megatron's ``.bin`` and ``.idx``, headerless arrays (nanoGPT,
@@ -87,8 +82,6 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
     """
 
-    takes_order = True
-
     def __init__(
         self,
         windows: Windows,
@@ -122,7 +115,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         output: Literal["torch", "numpy"] = "torch",
         store: StoreOptions | str | None = None,
     ) -> Self:
-        """Make a dataset of the tokens in files; nothing is copied or converted.
+        """Return a dataset of the tokens in files; nothing is copied or converted.
 
         Windows run within a file (with ``documents``, within a document; with ``across``, from file to file), and the
         tokens after the last whole window are left out: ``left_out`` counts them. By default, each token is in one
@@ -151,9 +144,6 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
             transform: As for the class.
             output: As for the class.
             store: Options, or the name of a profile; default: environment and profile.
-
-        Returns:
-            The dataset.
 
         Raises:
             NotFound: There is no file; or an index, or the ``.bin`` of one, is missing.
@@ -236,13 +226,7 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
     @overload
     def __getitem__(self, index: slice) -> Self: ...
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """Read a sample, in one request; for a slice of neighbours, return a dataset without reading.
-
-        Raises:
-            IndexError: No such sample exists.
-            Unusable: The slice has a step.
-
-        """
+        """Read a sample, in one request; for a slice of neighbours, return a dataset without reading."""
         if not isinstance(index, slice):
             return self.__getitems__((index,))[0]
         first, stop, step = index.indices(len(self))
@@ -265,37 +249,13 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order, read ahead in requests of about 1 MiB."""
-        reading = self.ordered(CatalogOrder()).reading(([index] for index in range(len(self))), 1)
-        return (each for [each] in in_lists(reading))
+        return self.ordered(CatalogOrder()).samples(range(len(self)), 1)
 
-    def batched(
-        self,
-        batch_size: int,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        *,
-        shuffle: bool | Order = False,
-        seed: int = 0,
-        tail: Tail = "short",
-        place: PlaceLike = None,
-    ) -> Batched:
-        """Return this dataset as batches, for ``DataLoader(batch_size=None)``: see ``IterableDataset.batched``.
+    # Public here: the reference lists what a class has itself.
+    batched = IndexedDataset.batched
 
-        Args:
-            batch_size: Samples per batch and rank.
-            collate_fn: Function from a list of samples to a batch; default: windows are stacked, and whole documents
-                stay a list. With a ``transform``: torch's ``default_collate``.
-            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.Lanes()``.
-            seed: Seed of the order.
-            tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
-            place: This process's rank, as for ``IterableDataset``.
-
-        """
-        order, iterations = fitted_order(shuffle, self.windows), Iterations(place)
-        plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
-        dataset = self.ordered(order, iterations)
-        if collate_fn is None:
-            dataset, collate_fn = dataset.collated(plan.batch)
-        return Batched(dataset, plan, iterations, collate_fn)
+    def _fit_order(self, shuffle: object) -> Order:
+        return fitted_order(shuffle, self.windows)
 
     def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
         """Return this dataset, prepared to be read in ``order``: neighbouring samples in one request.
@@ -352,15 +312,15 @@ class TokenDataset(BatchableDataset, Dataset[Any]):
         """
         return self.windows.root + self.windows.key_of(index)
 
-    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Source, Iterator[Span]]:
-        """Return the store and the spans that are read for samples: runs of neighbours, each at its first use.
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield the store with the spans that are read for samples: runs of neighbours, each at its first use.
 
         Args:
-            batches: Numbers of the samples of each batch; default: all samples, in order.
+            batches: Returns the numbers of the samples of each batch; default: all samples, in order.
 
         """
         runs = self._runs or runs_of(self.windows, CatalogOrder())
-        return self.windows.source, iter(runs) if batches is None else runs.used(batches)
+        yield self.windows.source, iter(runs) if batches is None else runs.used(batches())
 
     def _made(self, index: int, tokens: NDArray[Any]) -> Any:  # noqa: ANN401  the transform decides the type
         sample: Any = tokens.copy() if self._numpy else torch.from_numpy(tokens.astype(np.int64))
@@ -433,7 +393,7 @@ class ConcatTokens(ConcatMap):
             found[number] = iter(self.parts[number].__getitems__(mine))
         return [next(found[number]) for number in numbers]
 
-    def fitted(self, shuffle: object) -> Order:
+    def _fit_order(self, shuffle: object) -> Order:
         order = order_of(shuffle)
         return order.fitted(self._block_sizes) if isinstance(order, (BlockShuffle, Lanes)) else order
 

@@ -1,4 +1,4 @@
-"""Runs of token samples that are read together, by arithmetic, and the order that fits them.
+"""Runs of token samples that are read together, by arithmetic, the order that fits them, and their reading.
 
 A run is read in one request; in one of each file, if files are one stream and it crosses their borders.
 
@@ -8,24 +8,36 @@ of a run is that of its cell plus that of its stretch: both only grow, so each p
 
 from __future__ import annotations
 
+import operator
+from collections import Counter, deque
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.data.order.blocks import BlockShuffle
+from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, order_of
-from penstock.data.reading.chunks import Bounds
+from penstock.data.reading.chunks import Bounds, ChunkReading
+from penstock.data.reading.reading import Failed, Item
+from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from penstock.data.order.protocol import Order
+    from penstock.data.order.schedule import Turn
+    from penstock.data.reading.iteration import Iterations
     from penstock.data.tokens.windows import TokenPiece, Windows
+    from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
+
+    Made = Callable[[int, NDArray[Any]], Any]
+    Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
@@ -100,24 +112,15 @@ def _divide_runs(borders: NDArray[np.int64], total: int, most: int) -> NDArray[n
 
 
 class TokenRuns:
-    """The runs of an order.
-
-    Attributes:
-        windows: The samples.
-
-    """
+    """The runs of an order over ``windows``."""
 
     def __init__(
         self, windows: Windows, block: int | NDArray[np.int64], piece: int, mixed: int, lanes: int | None
     ) -> None:
         """Compute the first run of each stretch.
 
-        Args:
-            windows: The samples.
-            block: Samples of each block, or the first sample of each cell.
-            piece: Samples of each cell of a block.
-            mixed: Samples of the blocks that are mixed in each lane.
-            lanes: Lanes of the order; 0: one for each rank; None: the order has no lanes.
+        ``block`` is the samples of each block, cut to cells of ``piece`` samples; or the first sample of each cell.
+        ``mixed`` counts samples of the blocks that are mixed in each lane.
         """
         self.windows = windows
         self._block, self._piece, self._mixed, self._lanes = block, piece, mixed, lanes
@@ -149,10 +152,7 @@ class TokenRuns:
             sample = self.bounds(run)[1]
 
     def used(self, batches: Iterable[list[int]]) -> Iterator[Span]:
-        """Yield the byte ranges of each run that samples of ``batches`` need, at its first use.
-
-        A run that is needed again after thousands of others comes again.
-        """
+        """Yield the bytes of each run that ``batches`` need, at its first use, and again after thousands of others."""
         seen: dict[int, None] = {}
         for batch in batches:
             for run in dict.fromkeys(self.of(np.array(batch, dtype=np.int64)).tolist()):
@@ -186,3 +186,107 @@ class TokenRuns:
             return int(block[cell]) if cell < len(block) else len(self.windows)
         number, part = divmod(cell, -(-block // piece))
         return number * block + part * piece
+
+
+class TokenReading(ChunkReading["NDArray[Any]"]):
+    """Samples of batches, cut from runs, which are kept until their last sample is made."""
+
+    def __init__(
+        self,
+        runs: TokenRuns,
+        batches: Iterable[list[int]],
+        workers: int,
+        made: Made | None,
+        together: int,
+        iterations: Iterations | None,
+    ) -> None:
+        """Read ``batches`` of samples.
+
+        ``made`` makes a sample of its number and its tokens, a view of a run; None: the sample is a view, as memory.
+        ``together`` is the most samples that a thread makes before others take the next ones.
+        """
+        self._runs, self._made, self._together = runs, made, together
+        self._places: deque[Places] = deque()  # of scheduled samples: run, first token in it, end
+        self._next = 0  # of the first of these
+        self._tokens: dict[int, memoryview] = {}  # of the runs that are held
+        self._known: dict[int, TokenPiece] = {}  # of the runs that are held or come next
+        world, lanes = (1, 0) if iterations is None else (iterations.rank().world, iterations.epochs.latest().lanes)
+        super().__init__(runs.windows.source, batches, workers, runs.limits(world, lanes))
+
+    def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
+        numbers = self._runs.of(samples)
+        found, places = np.unique(numbers, return_inverse=True)
+        firsts = np.array([self._piece(number).start for number in found.tolist()], dtype=np.int64)[places]
+        item = self._runs.windows.dtype.itemsize
+        starts, stops = self._runs.windows.places(samples)
+        self._places.append((numbers, (starts - firsts) // item, (stops - firsts) // item))
+        return numbers[:, np.newaxis]
+
+    def _piece(self, run: int) -> TokenPiece:
+        piece = self._known.get(run)
+        if piece is None:
+            piece = self._known[run] = self._runs.piece(run)
+        return piece
+
+    def _size_of(self, chunk: int) -> int:
+        return sum([(span.stop or 0) - span.start for span in self._piece(chunk).spans])
+
+    def _locate(self, chunk: int) -> Span | list[Span] | bytes:
+        spans = self._piece(chunk).spans
+        if len(spans) > 1:
+            return spans
+        # A run of empty documents has none.
+        return spans[0] if spans else b""
+
+    def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> NDArray[Any]:
+        if read is None:
+            raise Unusable(f"the run {chunk} was not read")
+        return self._held(chunk, read if isinstance(read, bytes) else read.take())
+
+    def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> NDArray[Any]:
+        return self._held(chunk, b"".join([read.take() for read in reads]))
+
+    def _held(self, chunk: int, data: bytes) -> NDArray[Any]:
+        tokens = np.frombuffer(data, self._runs.windows.dtype)
+        self._tokens[chunk] = tokens.data
+        return tokens
+
+    def _most(self) -> int:
+        return min(self._together, self._reach())
+
+    def _item(self, turn: Turn) -> Item:
+        batch, slot, size, samples = turn
+        # Batches are drawn whole, so that the places of a turn are in one piece.
+        first, stop = self._next, self._next + len(samples)
+        places = [each[first:stop].tolist() for each in self._places[0]]
+        self._next = stop
+        if stop == len(self._places[0][0]):
+            self._places.popleft()
+            self._next = 0
+        name = partial(self._name, samples[0])
+        return Item(batch, slot, size, name, partial(self._make, samples, *places), len(samples))
+
+    def _name(self, sample: int) -> str:
+        windows = self._runs.windows
+        return windows.root + windows.key_of(sample)
+
+    def _make(self, samples: list[int], numbers: list[int], starts: list[int], stops: list[int]) -> list[Any]:
+        """Return the samples; a ``Failed`` for each that cannot be read or made."""
+        uses = Counter(numbers)
+        try:
+            if self._made is None:
+                with suppress(KeyError):  # the run has failed
+                    found: Iterable[Any] = map(self._tokens.__getitem__, numbers)
+                    return [*map(operator.getitem, found, map(slice, starts, stops))]
+            return [*map(self._attempted, samples, numbers, starts, stops)]
+        finally:
+            for number in self._release(uses, len(samples)):
+                self._tokens.pop(number, None)
+                self._known.pop(number, None)
+
+    def _attempted(self, sample: int, number: int, start: int, stop: int) -> Any:  # noqa: ANN401  a sample
+        try:
+            view = self._value(number)[start:stop]
+            return view if self._made is None else self._made(sample, view)
+        except Exception as error:  # noqa: BLE001  the sample's own
+            return Failed(self._name(sample), error)

@@ -66,18 +66,6 @@ class Windows:
 
     Sample numbers are not checked. Pickling for a worker passes the memory of the tables, which have 16 bytes for each
     file, or for each document that has a sample.
-
-    Attributes:
-        source: The store.
-        base: The prefix of the keys that is not part of their names.
-        dtype: Type of the tokens.
-        shape: Length and stride of the samples.
-        keys: Keys of the files.
-        tokens: Number of tokens of the files, also of a part.
-        left_out: Number of these that are in no sample of the whole.
-        mean_bytes: Mean bytes that a sample adds to a run, rounded up.
-        joined: Whether neighbours in a unit are close enough to be read together.
-
     """
 
     def __init__(self, files: TokenFiles, shape: Shape) -> None:
@@ -99,6 +87,7 @@ class Windows:
             owners, begins, sizes = np.array([0, 1]), borders[:1], borders[-1:]
         self._width, self._step = length * item, stride * item
         self._gap_bytes = min(_GAP_BYTES, _GAP_WINDOWS * self._width)
+        # Whether neighbours in a unit are close enough to be read together.
         self.joined = self._step - self._width <= self._gap_bytes
         if length:
             counts = np.maximum((sizes // item - length) // stride + 1, 0)
@@ -109,7 +98,7 @@ class Windows:
             covered = int(((counts - 1) * min(stride, length) + length).sum())
         else:
             firsts, covered = None, self.tokens
-        self.left_out = self.tokens - covered
+        self.left_out = self.tokens - covered  # also of a part: tokens that are in no sample of the whole
         self._fill(owners, begins, begins + sizes if firsts is None else None, firsts)
         self._slice = (0, self._count)
 

@@ -19,7 +19,7 @@ from penstock.data.order.indices import sample_indices
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan
-from penstock.data.order.weighted_blocks import WeightedBlocks
+from penstock.data.order.weighted import WeightedBlocks
 from penstock.data.reading.iteration import Iterations
 from penstock.data.reading.reading import in_lists
 from penstock.data.zarr.arguments import (
@@ -592,10 +592,15 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         together = None if self._own or self.transform is not None else self._values.rows
         return ZarrReading(self._contents, batches, workers, limits, self._made, together)
 
-    def spans(self, batches: Iterable[list[int]] | None = None) -> tuple[Store, Iterator[Span]]:
-        """Return the store, and the location of each chunk that a sample needs: see ``BatchableDataset.spans``."""
-        some = ([index] for index in range(len(self._contents))) if batches is None else batches
-        return self._contents.source, chunk_spans(self._contents, some)
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[tuple[Store, Iterator[Span]]]:
+        """Yield the store with the location of each chunk that a sample needs: see ``SampleDataset.reads``.
+
+        Args:
+            batches: Returns the numbers of the samples of each batch; default: all samples.
+
+        """
+        some = ([index] for index in range(len(self._contents))) if batches is None else batches()
+        yield self._contents.source, chunk_spans(self._contents, some)
 
     def __iter__(self) -> StatefulIterator:
         """Begin the next epoch at once; reads begin with the first ``next``."""

@@ -133,7 +133,7 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
         raise Unusable(f"source must be a URL, a Catalog or a dataset of one, got {kind_of(given)}{parts}")
     plain = given.catalog.format is None and not given.catalog.fields
     if plain and given.transform is None and not given.overrides:
-        return ObjectMembers(given.catalog, form, store, given.spans([])[0])
+        return ObjectMembers(given.catalog, form, store, next(given.reads(list))[0])
     return DatasetMembers(given, form)
 
 

@@ -18,6 +18,7 @@ from penstock.data.zarr.dataset import ZarrDataset
 from penstock.errors import Cancelled, ChecksumMismatch, Damaged
 from penstock.source import Source
 from penstock.values import PAUSE
+from tests.data.reads import spans_of
 from tests.data.zarr.stores import DIMS, LAYOUTS, SHARDED, SPATIAL, VALUES, WHOLE, numbered, write
 
 MANY = numbered((200, 6, 8))
@@ -401,7 +402,7 @@ def read_by(samples):
 def test_epoch_reads_exactly_the_spans_listed_in_advance(tmp_path, layout):
     write(tmp_path / "a", VALUES, DIMS, **LAYOUTS[layout])
     dataset = ps.ZarrDataset(str(tmp_path / "a"), shuffle=True, seed=3)
-    named = list(dataset.spans()[1])
+    named = spans_of(dataset)
     assert sorted(named, key=str) == sorted(read_by(dataset), key=str)
     assert len({*named}) == len(named) > 1
 
@@ -411,7 +412,7 @@ def test_batches_are_named_in_the_order_in_which_they_are_read(tmp_path):
     dataset = ps.ZarrDataset(str(tmp_path / "a"), shuffle=True, seed=3)
     batched = dataset.batched(4)
     for epoch in range(2):
-        source, spans = batched.spans()
+        [(source, spans)] = batched.reads()
         named = list(spans)
         assert source.root == "file:///"
         assert batched.coming().epoch == epoch
@@ -422,7 +423,7 @@ def test_arrays_that_are_kept_and_chunks_of_two_stores_are_named(tmp_path):
     write(tmp_path / "a", VALUES, DIMS, **SPATIAL)
     write(tmp_path / "height", VALUES[0], ("y", "x"), chunks=(4, 5))
     urls = {name: str(tmp_path / name) for name in ("a", "height")}
-    named = list(ps.ZarrDataset(urls, patch={"y": 3}).spans()[1])
+    named = spans_of(ps.ZarrDataset(urls, patch={"y": 3}))
     assert sum("/height/" in span.key for span in named) == 4
     assert sum("/a/" in span.key for span in named) == 7 * 2 * 2
 
@@ -430,10 +431,8 @@ def test_arrays_that_are_kept_and_chunks_of_two_stores_are_named(tmp_path):
 def test_samples_that_are_left_out_need_no_chunks(tmp_path):
     write(tmp_path / "a", VALUES, DIMS, **SPATIAL)
     dataset = ps.ZarrDataset(str(tmp_path / "a"))
-    _, spans = dataset.spans([[0, 1], [2]])
-    assert len(list(spans)) == 4
-    _, spans = dataset.spans([])
-    assert not list(spans)
+    assert len(spans_of(dataset, [[0, 1], [2]])) == 4
+    assert not spans_of(dataset, [])
 
 
 def test_chunks_of_a_shard_that_were_never_written_are_not_named(tmp_path):
@@ -441,8 +440,7 @@ def test_chunks_of_a_shard_that_were_never_written_are_not_named(tmp_path):
     values[:8] = 0
     write(tmp_path / "a", values, DIMS, **SHARDED, fill_value=0)
     dataset = ps.ZarrDataset(str(tmp_path / "a"))
-    _, spans = dataset.spans()
-    assert len(list(spans)) == (21 - 8 + 1) // 2 * 2
+    assert len(spans_of(dataset)) == (21 - 8 + 1) // 2 * 2
 
 
 def test_a_damaged_index_is_an_error(tmp_path):
@@ -451,6 +449,6 @@ def test_a_damaged_index_is_an_error(tmp_path):
     data = bytearray(path.read_bytes())
     data[-10] ^= 1
     path.write_bytes(data)
-    _, spans = ps.ZarrDataset(str(tmp_path / "a")).spans()
+    dataset = ps.ZarrDataset(str(tmp_path / "a"))
     with pytest.raises(ChecksumMismatch, match="index"):
-        list(spans)
+        spans_of(dataset)

@@ -9,6 +9,7 @@ import zarr
 
 import penstock as ps
 from penstock.testing.servers import Scripted
+from tests.data.reads import spans_of
 from tests.engine.fetch.store import Objects
 
 ROWS = 24
@@ -62,7 +63,7 @@ def test_samples_of_a_rewritten_shard_are_those_of_its_new_version(tmp_path, loc
         bucket.write(before, location, 1)
         looked = ps.ZarrDataset("s3://bucket/a", output="numpy", store=store)
         # The indexes are known, and lie in a cache that keeps them; the chunks do not.
-        assert len([*looked.spans()[1]]) == ROWS - len(CHANGES[change][0])
+        assert len(spans_of(looked)) == ROWS - len(CHANGES[change][0])
         bucket.write(after, location, 2)
         for dataset in (ps.ZarrDataset("s3://bucket/a", output="numpy", store=store), looked):
             np.testing.assert_array_equal(np.stack([*dataset]), after)
