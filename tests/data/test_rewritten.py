@@ -430,7 +430,7 @@ def moto_bucket(moto_server):
 def _small_steps(monkeypatch):
     """Let small files take several requests, as large ones do."""
     monkeypatch.setattr("penstock.engine.read.reader._BLOCK_BYTES", 4096)
-    monkeypatch.setattr("penstock.interop.obspec._CHUNK_BYTES", 20_000)
+    monkeypatch.setattr("penstock.interop.obspec._PIECE_BYTES", 20_000)
     monkeypatch.setattr("penstock.interop.arrow._ASKED_BYTES", 0)
     monkeypatch.setattr("penstock.interop.arrow._TAIL_BYTES", 600)
     monkeypatch.setitem(RandomFile.__init__.__kwdefaults__, "whole_bytes", 600)
