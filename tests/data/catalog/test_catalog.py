@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.errors import Unusable
 from penstock.values import Span
@@ -165,3 +166,91 @@ def test_row_numbers_classes_and_columns_are_mapped_into_a_spawned_worker_too(mi
     last = np.arange(count)[::-1][::100]
     assert checked == int((2 * last + last % 2).sum())
     assert after - before < 10 * 1024 * 1024
+
+
+# -- digests
+
+
+class TestDigest:
+    def test_neither_place_nor_etag_nor_label_count(self, pets):
+        moved = [Entry(entry.key.replace("pets/", "a/b/"), entry.size) for entry in PETS]
+        assert Catalog.build("gs://elsewhere/", "a/b/", moved).digest == pets.digest
+
+    @pytest.mark.parametrize(
+        ("one", "other"),
+        [
+            ([Entry("ab", 1), Entry("c", 1)], [Entry("a", 1), Entry("bc", 1)]),
+            ([Entry("a", 1), Entry("b", 2)], [Entry("a", 2), Entry("b", 1)]),
+            ([Entry("a", 1), Entry("b", 1)], [Entry("b", 1), Entry("a", 1)]),
+            ([Entry("a", 1)], [Entry("a", 1), Entry("a", 1)]),
+            ([Entry("a", 1)], [Entry("a", -1)]),
+            ([], [Entry("", 0)]),
+        ],
+    )
+    def test_names_sizes_order_and_number_count(self, one, other):
+        assert Catalog.build("s3://b/", "", one).digest != Catalog.build("s3://b/", "", other).digest
+
+    def test_digest_value_stays_the_same_across_releases(self, pets):
+        # A resume state of last year holds it: changing how it is computed refuses them all.
+        assert pets.digest == "15dbd2e028e7e16ebd6a0b2ef21cccb3d662a0064283cce519399c42407bdf88"
+
+    def test_digest_covers_entries_beyond_the_first_block(self):
+        entries = [Entry(f"k{i}", i) for i in range(9000)]
+        catalog = Catalog.build("s3://b/", "", entries)
+        entries[8999] = Entry("k8999", 1)
+        assert Catalog.build("s3://b/", "", entries).digest != catalog.digest
+
+    def test_digest_is_computed_once_and_survives_pickling(self, pets):
+        digest = pets.digest
+        assert _travelled(pets).__dict__["digest"] == digest
+
+    def test_different_ranges_of_an_object_have_different_digests(self):
+        def digest(*entries):
+            return Catalog.build("s3://b/", "", entries).digest
+
+        found = [
+            digest(Entry("a", 5), Entry("a", 5)),
+            digest(Entry("a", 5, offset=0), Entry("a", 5)),
+            digest(Entry("a", 5, offset=0), Entry("a", 5, offset=0)),
+            digest(Entry("a", 5, offset=0), Entry("a", 5, offset=5)),
+            digest(Entry("a", 5, offset=5), Entry("a", 5, offset=0)),
+            digest(Entry("a", 5, offset=0), Entry("b", 5, offset=5)),
+        ]
+        assert len(set(found)) == len(found)
+        assert found[3] == "544c24e775fcad6b2db2a57678fb34005e154584d4b3b6f4c79896800bb63e71", (
+            "a resume state of last year holds it"
+        )
+
+    def test_a_part_without_a_range_has_the_digest_of_whole_objects(self):
+        mixed = Catalog.build("s3://b/", "", [Entry("a", 5, offset=0), Entry("b", 5)])
+        assert mixed[1:].digest == Catalog.build("s3://b/", "", [Entry("b", 5)]).digest
+
+
+# -- refreshes
+
+
+def test_refresh_finds_keys_that_sort_after_the_last_key(bucket):
+    def put(key, data):
+        bucket.client.put_object(Bucket=bucket.name, Key=key, Body=data)
+
+    for at in range(5):
+        put(f"log/{at:04}", b"x")
+    old = ps.Catalog.scan(f"{bucket.url}log/", store=bucket.store)
+    assert old.refresh(store=bucket.store) is old
+    put("log/0009", b"yy")
+    put("log/0000a", b"not noticed")
+    new = old.refresh(store=bucket.store)
+    assert [entry.key for entry in new] == [*(entry.key for entry in old), "log/0009"]
+    assert new.sizes.tolist() == [1] * 5 + [2]
+
+
+def test_refresh_refuses_unsupported_catalogs_with_the_reason(tree):
+    scanned = ps.Catalog.scan(f"{tree}/")
+    refused(Unusable, "not in order", scanned[::-1].refresh)
+    refused(Unusable, "labels=", scanned.refresh, labels="folder")
+    refused(Unusable, "labels=", scanned.with_labels("folder").refresh)
+    refused(Unusable, "labels=", scanned.with_columns(a=[1] * 30).refresh)
+    refused(Unusable, "below", scanned.refresh, "memory://other/")
+    assert list(scanned[:0].refresh()) == list(scanned)
+    labelled = scanned[:12].with_labels("folder").refresh(labels="folder")
+    assert list(labelled) == list(scanned.with_labels("folder"))

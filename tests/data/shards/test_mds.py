@@ -1,19 +1,22 @@
 """Samples of MDS shards are those that mosaicml-streaming has written; hostile shards are refused by name, bounded."""
 
+import copy
 import gzip
+import hashlib
 import json
 import random
 from struct import pack
 
 import numpy as np
 import pytest
+import xxhash
 from PIL import Image
 
 import penstock as ps
 from penstock.data.shards.format import UnitPiece
-from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
+from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat, StatedFile, check_hashes, columns_of, stated_shards
 from penstock.data.shards.mds_columns import MDSColumn
-from penstock.errors import Damaged, MissingExtra, PenstockError, Unsupported, Unusable
+from penstock.errors import ChecksumMismatch, Damaged, MissingExtra, PenstockError, Unsupported, Unusable
 from tests.data.shards.archives import plain, walked
 from tests.data.shards.mosaic import (
     COLUMNS,
@@ -22,6 +25,7 @@ from tests.data.shards.mosaic import (
     INTEGERS,
     MODES,
     SAMPLES,
+    SMALL,
     encoded,
     raw,
     sample,
@@ -124,7 +128,7 @@ def test_all_samples_come_once_in_every_order(kind, order):
     )
     expected = sorted(tuple(small(number).values()) for number in range(20))
     if kind == "zstd" and order is True:
-        refused(Unusable, r"ps\.Lanes", ps.DataLoader, dataset, 4, shuffle=order)
+        refused(Unusable, r"ps\.order\.Lanes", ps.DataLoader, dataset, 4, shuffle=order)
         return
     loader = ps.DataLoader(dataset, 4, shuffle=order, collate_fn=list, num_workers=0)
     assert sorted(each for batch in loader for each in batch) == expected
@@ -227,3 +231,102 @@ def test_zstd_names_its_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"penstock\[parquet\]"):
         walked(CompressedMdsFormat(), (GOLDEN / "zstd" / "shard.00000.mds.zstd").read_bytes())
+
+
+# -- the index.json
+
+
+PLAIN = json.loads((GOLDEN / "plain" / "index.json").read_bytes())
+
+
+def changed(**changes):
+    """Return an index whose first shard has other values."""
+    index = copy.deepcopy(PLAIN)
+    index["shards"][0] |= changes
+    return json.dumps(index).encode()
+
+
+def named(name, **changes):
+    return changed(raw_data=PLAIN["shards"][0]["raw_data"] | {"basename": name} | changes)
+
+
+@pytest.mark.parametrize("kind", ["plain", "zstd", "merged", "gz"])
+def test_shards_are_those_that_mosaic_wrote(kind):
+    found = stated_shards((GOLDEN / kind / "index.json").read_bytes())
+    for each in found:
+        assert [(column.name, column.encoding) for column in each.columns] == sorted(SMALL.items())
+        file = each.packed or each.raw
+        data = (GOLDEN / kind / file.name).read_bytes()
+        assert len(data) == file.size
+        check_hashes(memoryview(data), file)
+    assert sum(each.samples for each in found) == (2 if kind == "gz" else 20)
+    assert {each.packed is None for each in found} == {kind in ("plain", "merged")}
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.mds", "a/../../x.mds", "/etc/passwd", "a//b", "./x", "", "x\0", "x" * 5000, "..", "a/."]
+)
+def test_names_cannot_leave_the_folder(name):
+    refused(Damaged, "cannot be a file below its folder", stated_shards, named(name))
+
+
+@pytest.mark.parametrize(
+    ("error", "data", "why"),
+    [
+        (Damaged, b"", "cannot read the index.json of MDS shards"),
+        (Damaged, b"[]", "cannot read the index.json of MDS shards"),
+        (Damaged, b"[" * 100_000, "cannot read the index.json of MDS shards"),
+        (Damaged, b'{"shards": []}', "cannot read the index.json of MDS shards"),
+        (Damaged, json.dumps({"version": 2, "shards": 5}).encode(), "cannot read the index.json of MDS shards"),
+        (Damaged, json.dumps({"version": 2, "shards": [5]}).encode(), "cannot read the index.json of MDS shards"),
+        (Damaged, changed(samples=-1), "must be a whole number from 0"),
+        (Damaged, changed(samples=True), "must be a whole number from 0"),
+        (Damaged, changed(samples=1.5), "must be a whole number from 0"),
+        (Damaged, named(5), "must be a text"),
+        (Damaged, named(None), "must be a text"),
+        (Damaged, named("x", bytes=-1), "must be a whole number from 0"),
+        (Damaged, named("x", hashes={"sha1": 5}), "must be a text"),
+        (Damaged, named("x", hashes=["sha1"]), "must be an object or null"),
+        (Damaged, changed(column_names=["a"]), "cannot read the index.json of MDS shards"),
+        (Damaged, changed(column_names=["a", "a", "b"]), "names of their own"),
+        (Damaged, changed(column_names=[], column_sizes=[], column_encodings=[]), "names of their own"),
+        (Damaged, changed(column_names=["a", "b", 5]), "must be a text"),
+        (Damaged, changed(column_sizes=[None, 4, None]), "stated to have 4 bytes, not 8"),
+        (Damaged, changed(column_sizes=[5, 8, None]), "stated to have 5 bytes, not None"),
+        (Damaged, changed(column_sizes=[None, 8, "x"]), "must be a whole number from 0"),
+        (Damaged, named(PLAIN["shards"][1]["raw_data"]["basename"]), "twice"),
+        (Unsupported, json.dumps({"version": 1, "shards": []}).encode(), "version 1, not 2"),
+        (Unsupported, b'{"chunks": [], "config": {}}', 'format="litdata"'),
+        (Unsupported, changed(format="json"), "'json' in version 2"),
+        (Unsupported, changed(version=1), "'mds' in version 1"),
+        (Unsupported, (GOLDEN / "br" / "index.json").read_bytes(), "compressed with br, which is not read"),
+        (Unsupported, changed(compression="snappy", zip_data={"basename": "x", "bytes": 1, "hashes": {}}), "snappy"),
+        (Unsupported, changed(compression=None, zip_data={"basename": "x", "bytes": 1, "hashes": {}}), "nothing known"),
+    ],
+)
+def test_damage_and_other_formats_are_refused(error, data, why):
+    refused(error, why, stated_shards, data)
+
+
+def test_sizes_of_encodings_that_are_unknown_are_taken_as_stated():
+    given = {
+        "version": 2,
+        "format": "mds",
+        "column_names": ["a", "b", "c"],
+        "column_encodings": ["new", "new2", "pkl"],
+        "column_sizes": [12, None, 0],
+    }
+    assert [each.size for each in columns_of(given, "columns")] == [12, None, None]
+
+
+def test_hashes_are_compared():
+    data = b"some bytes"
+    hashes = {"sha1": hashlib.sha1(data).hexdigest(), "blake2b": hashlib.blake2b(data).hexdigest().upper()}  # noqa: S324  Mosaic's
+    hashes["xxh3_64"] = xxhash.xxh3_64_hexdigest(data)
+    check_hashes(memoryview(data), StatedFile("x", 10, hashes))
+    for name, value in hashes.items():
+        with pytest.raises(ChecksumMismatch, match=f"states the {name}"):
+            check_hashes(memoryview(b"other bytes"), StatedFile("x", 10, {name: value}))
+    assert stated_shards(named("x", hashes=None))[0].raw.hashes == {}
+    for name in ("shake_128", "own"):
+        refused(Unsupported, "unknown", check_hashes, memoryview(data), StatedFile("x", 10, {name: ""}))
