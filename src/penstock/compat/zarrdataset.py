@@ -92,11 +92,13 @@ class ZarrIterableDataset(ZarrDataset):
             raise Unusable("shuffle_chunks needs chunks_shuffle_seed, the same number on all ranks")
         chunks_seed = whole(chunks_shuffle_seed or 0, "chunks_shuffle_seed")
         buffer_seed = whole(buffer_shuffle_seed or 0, "buffer_shuffle_seed")
-        self.samples = _open_zarr(samples)
+        opened_samples = _open_zarr(samples)
+        # The library's attribute; a dataset's method of this name reads by index, and is not for users.
+        self.samples = opened_samples  # type: ignore[method-assign]
         self.targets = targets if targets is None or isinstance(targets, np.ndarray) else _open_zarr(targets)
         self.shuffle_chunks, self.chunks_shuffle_seed = shuffle_chunks, chunks_shuffle_seed
         self.shuffle_buffer, self.buffer_shuffle_seed = shuffle_buffer, buffer_shuffle_seed
-        size, chunk, dim = _first_dim(self.samples, "samples")
+        size, chunk, dim = _first_dim(opened_samples, "samples")
         self.selected_chunk_indexes = _select_chunks(selected_chunk_indexes, -(-size // chunk))
         places = (self.selected_chunk_indexes % -(-size // chunk)).tolist()
         runs = [range(at * chunk, min((at + 1) * chunk, size)) for at in places]
@@ -104,7 +106,7 @@ class ZarrIterableDataset(ZarrDataset):
         if shuffle_chunks != shuffle_buffer:
             shuffle = _ChunkOrder([len(each) for each in runs], chunks=shuffle_chunks)
         super().__init__(
-            self.samples,
+            opened_samples,
             self._targets(size, chunk, dim),
             dims=dim,
             select=None if selected_chunk_indexes is None else {dim: [at for each in runs for at in each]},
