@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import pytest
 
 import penstock as ps
 from penstock.errors import AlreadyExists, Damaged, Unusable
+from penstock.jobs.packing import pack
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.jobs.packed import contents, fill
 
@@ -55,6 +57,23 @@ def test_shards_have_the_bytes_of_a_single_process(folder, way):
         assert (mine.key.rpartition("/")[2], *mine[1:3]) == (its.key.rpartition("/")[2], *its[1:3])
     # The same call finds everything done.
     assert len(packed(folder, **way)) == 40
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_a_record_that_a_slow_process_writes_after_the_last_step_is_deleted_if_it_is_of_this_pack(folder, mine):
+    late, keep, kept = folder.parent / "parts" / "shard-000000.tar.partial", pack.Destination.keep, []
+
+    def note(there, name, record):
+        kept.append(asdict(record) | ({} if mine else {"plan": "other"}))
+        keep(there, name, record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pack.Destination, "keep", note)
+        packed(folder, samples=40)
+    assert not late.exists()
+    late.write_text(json.dumps(kept[-1]))
+    assert len(packed(folder, samples=40)) == 40
+    assert late.exists() is not mine
 
 
 def test_a_catalog_with_labels_in_another_order(folder):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, overload
 from penstock.data.catalog.catalog import Catalog
 from penstock.engine.listing.select import globs
 from penstock.errors import Changed, Conflict, Damaged, PenstockError, Unusable, kind_of
-from penstock.jobs.packing.pack import Packing, PackOptions, ShardRecord, make_packing
+from penstock.jobs.packing.pack import Destination, Packing, PackOptions, ShardRecord, make_packing
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned
 from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 from penstock.jobs.parts.run import JobOptions, check_apart, complete_job, require_job
@@ -230,10 +230,13 @@ def _keep(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
 def _complete(operation: _Pack, how: JobOptions) -> Catalog | None:
     # The environment may have changed since the last call, and name another endpoint.
     _plan_packing.cache_clear()
-    catalog = f"{operation.url}index.catalog"
-    return complete_job(
-        operation, operation.job, how, lambda: Catalog.open(catalog, root=operation.url, store=operation.store)
-    )
+
+    def read() -> Catalog:
+        source, key = open_source(operation.url, operation.store)
+        Destination(source, key, overwrite=False).delete_late_records()
+        return Catalog.open(f"{operation.url}index.catalog", root=operation.url, store=operation.store)
+
+    return complete_job(operation, operation.job, how, read)
 
 
 def _refuse_record_value(value: object) -> None:

@@ -238,6 +238,17 @@ class Destination:
         names = [name for name in names if self.found.pop(name, None) is not None]
         self.source.delete([self.base + name for name in names])
 
+    def delete_late_records(self) -> None:
+        """Delete records of the finished pack that slower processes wrote after its last step had deleted them."""
+        late = [name for name in self.found if name.endswith(_PARTIAL)]
+        if not late or (known := self._manifest()) is None:
+            return
+        for name in late:
+            with suppress(NotFound):
+                record = ShardRecord.decoded(self.source.read(Span(self.base + name)), self.url(name))
+                if record.plan == known["plan"]:
+                    self.delete([name])
+
     def _manifest(self) -> dict[str, Any] | None:
         if _MANIFEST not in self.found:
             return None
