@@ -204,13 +204,13 @@ class _Item(NamedTuple):
     key: tuple[Any, ...]
 
 
-def take_apart(state: Mapping[Any, Any], at: str = "state", *, weights_only: bool) -> TakenApart:
+def take_apart(state: Mapping[Any, Any], *, weights_only: bool) -> TakenApart:
     """Return a state as items: dicts and lists are taken apart as far as they hold tensors, and plain dicts always."""
     result = TakenApart({}, {})
     try:
-        items, _ = _items(state, (), at, ())
+        items, _ = _items(state, (), "state", ())
     except RecursionError:
-        raise Unusable(f"{at} is nested too deep to be saved") from None
+        raise Unusable("state is nested too deep to be saved") from None
     for item in items:
         name = _name(item.path)
         if name in result.items:
