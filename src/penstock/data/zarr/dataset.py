@@ -283,7 +283,11 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return True
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, from 0, also of loaders: see ``IterableDataset.set_epoch``."""
+        """Set the epoch of the next iteration, also of loaders: see ``IterableDataset.set_epoch``.
+
+        Args:
+            epoch: Number of the epoch, from 0.
+        """
         self._iterations.set_epoch(epoch)
 
     def batched(
@@ -431,9 +435,13 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return {axis.name: column.copy() for axis, column in zip(space.axes, found, strict=True)}
 
     def subset(self, indices: NDArray[np.int64]) -> ZarrDataset:
-        """Return a dataset of the samples with some numbers, each once, in their order: see torch's ``Subset``.
+        """Return a dataset of the samples with some numbers, in the order of this dataset: see torch's ``Subset``.
 
-        Raises ``Unusable`` if samples share elements with others (``offsets``, ``halo``), so that a subset would, too.
+        Args:
+            indices: Numbers of samples, each once; int64, shape (samples,).
+
+        Raises:
+            Unusable: Samples share elements with others (``offsets``, ``halo``), so a subset would, too.
         """
         if isinstance(self._order, WeightedBlocks):
             raise Unusable("a weighted dataset has no Subset: take the Subset first, or weights of 0")
@@ -573,14 +581,26 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         )
 
     def url_of(self, index: int) -> str:
-        """Return the URL of the first array, with the position of a sample; raise ``IndexError`` for an unknown one."""
+        """Return the URL of the first array, with the position of a sample.
+
+        Args:
+            index: Number of the sample, from 0.
+
+        Raises:
+            IndexError: No such sample exists.
+        """
         if not 0 <= index < len(self._contents):
             raise IndexError(f"sample {index} does not exist: there are {len(self._contents)}, from 0")
         positions = self._contents.arrangement.space.positions(np.array([index], dtype=np.int64))
         return self._contents.name_of(positions.tolist()[0])
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> ZarrReading:
-        """Return the reading of batches: samples, and the items that decode their chunks: see ``SampleDataset``."""
+        """Return the reading of batches: samples, and the items that decode their chunks.
+
+        Args:
+            batches: Numbers of the samples of each batch.
+            workers: Number of processes that read in parallel and share the read-ahead budget.
+        """
         limits, cursor = self._limits, self._iterations.epochs.latest()
         # A resume state may have a different number of lanes than this dataset: design/0057.
         if cursor.lanes and self._blocks:
