@@ -51,7 +51,7 @@ def test_parts_keep_to_the_stores_limits(first, most_parts, largest):
     assert sizes[-1] <= largest
 
 
-def test_parts_are_equal_where_the_store_wants_them_so_and_the_first_is_no_longer_than_a_single_put():
+def test_parts_are_equal_if_the_store_wants_that_and_the_first_fits_a_single_put():
     equal = replace(S3, equal_parts=True)
     assert {part_bytes(number, 16 << 20, equal) for number in (1, 900, 901, 10_000)} == {16 << 20}
     assert part_bytes(1, 64 << 20, Limits(put_bytes=8 << 20)) == 8 << 20

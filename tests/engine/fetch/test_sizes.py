@@ -18,7 +18,7 @@ SMALL = [(0, 4096), (1, 4096), (4096, 4096), (4097, 8192), (100 << 10, 128 << 10
 
 
 @pytest.mark.parametrize(("size", "bound"), [*SMALL, ((1 << 26) + 1, 0), (1 << 40, 0)])
-def test_size_bound_after_one_object_equals_bound_after_many_and_is_none_for_too_large_ones(size, bound):
+def test_size_bound_after_one_object_equals_bound_after_many_and_vanishes_if_too_large(size, bound):
     assert _after([]) == 0, "nothing is known before the first object"
     assert _after([size]) == _after([size] * 5000) == bound
 
