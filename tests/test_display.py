@@ -23,7 +23,7 @@ from penstock.display import panel, picture, safe, table
 from penstock.errors import Unusable
 from penstock.values import Span
 from tests.data.loading.plants import changed
-from tests.data.loading.test_page import REPORT
+from tests.data.loading.test_report import REPORT
 
 BAD = "<script>alert(1)</script>\"'&\x1b[2J\u202e"
 SECRET = "https://bucket.s3.amazonaws.com/x?X-Amz-Signature=deadbeefdeadbeef"

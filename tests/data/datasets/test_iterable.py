@@ -132,14 +132,6 @@ def test_both_workers_work(folder):
     assert seen == {0, 1}
 
 
-def test_collation_is_torchs_unless_there_is_nothing_to_collate(folder):
-    assert next(iter(opened(folder).batched(3))).tolist() == [0, 1, 2]
-    raw = next(iter(ps.IterableDataset.from_prefix(folder).batched(3)))
-    assert [sample.read() for sample in raw] == [b"0", b"1", b"2"]
-    with pytest.raises(Unusable, match="1 or more"):
-        opened(folder).batched(0)
-
-
 def test_rank_is_read_from_environment_variables(folder, monkeypatch):
     monkeypatch.setenv("RANK", "2")
     monkeypatch.setenv("WORLD_SIZE", "3")

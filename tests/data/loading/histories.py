@@ -213,11 +213,7 @@ def _processes(run: Run) -> dict[str, Any]:
 
 
 def _loader(history: History, run: Run, catalog: Any, rank: int, store: Any) -> ps.DataLoader | Torchdata:
-    order = {
-        "shuffle": history.shuffle,
-        "seed": history.seed,
-        "place": ps.Place(rank=rank, world=run.ranks),
-    }
+    order = {"shuffle": history.shuffle, "seed": history.seed, "place": ps.Place(rank=rank, world=run.ranks)}
     kind = ps.MapDataset if history.mapped else ps.IterableDataset
     dataset = kind.from_catalog(catalog, transform=tagged, store=store, **({} if history.mapped else order))
     batch = run.every // run.ranks

@@ -12,16 +12,19 @@ import threading
 import traceback
 import weakref
 from time import monotonic
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 import zarr
 
 import penstock as ps
 from penstock.data.loading import decoding
-from penstock.data.loading.decoding import DecodeOptions, DecodePool
+from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, to_device
 from penstock.data.order.sampling import Cursor
 from penstock.data.reading.objects import ObjectReading
+from penstock.data.reading.reading import Delivery, Skipped
 from penstock.engine.contracts.exchange import Work
 from penstock.errors import Damaged, Unusable
 from tests.children import forked
@@ -483,3 +486,63 @@ def test_threads_decode_arriving_chunks_while_batches_wait_for_the_consumer(tmp_
     first = next(batches)
     assert every.wait(60), "all chunks are decoded, though one batch of ten was taken"
     assert np.array_equal(np.concatenate([first, *batches]), values)
+
+
+CPU = torch.device("cpu")
+
+
+class Pair(NamedTuple):
+    image: torch.Tensor
+    label: object
+
+
+def test_moving_to_device_preserves_cursor_and_skipped_samples():
+    deliveries = [Delivery([torch.tensor([number])], Cursor(1, 2), (Skipped("a", "b"),)) for number in range(3)]
+    moved = list(to_device(iter(deliveries), CPU))
+    assert [delivery.batch[0].device for delivery in moved] == [CPU] * 3
+    assert moved == deliveries
+
+
+def test_the_copy_of_memory_that_is_not_pinned_is_waited_for():
+    asked = []
+
+    class Asked(torch.Tensor):
+        def to(self, *_, non_blocking=False):
+            asked.append(non_blocking)
+            return self
+
+        def is_pinned(self):
+            return bool(self[0])
+
+    mover(torch.device("cuda"))([torch.tensor([each]).as_subclass(Asked) for each in (0, 1)])
+    assert asked == [False, True]
+
+
+def test_an_error_comes_after_the_batches_before_it():
+    def broken():
+        yield Delivery(torch.tensor(1), Cursor())
+        raise ValueError("two")
+
+    got = []
+    with pytest.raises(ValueError, match="two"):
+        got.extend(to_device(broken(), CPU))
+    assert [delivery.batch.item() for delivery in got] == [1]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("device", ["cpu", CPU])
+def test_loader_delivers_batches_on_the_requested_device(tmp_path, workers, device):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 10), transform=number)
+    loader = ps.DataLoader(dataset, 4, num_workers=workers, device=device, pin_memory=True)
+    got = []
+    for batch in loader:
+        got.append(batch.tolist())
+        assert batch.device == CPU
+        assert loader.state_dict()["position"] == sum(map(len, got))
+    assert got == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+
+
+def test_unknown_device_is_refused_by_the_constructor(tmp_path):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 1))
+    with pytest.raises(Unusable, match="toaster"):
+        ps.DataLoader(dataset, device="toaster")

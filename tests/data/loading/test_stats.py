@@ -7,20 +7,34 @@ import pickle
 import signal
 import threading
 from dataclasses import replace
-from time import monotonic
+from time import monotonic, thread_time
 
 import pytest
 
 import penstock as ps
 from penstock import source as source_file
+from penstock.data.loading import stats
 from penstock.data.loading.decoding import mover
-from penstock.data.loading.stats import Counters, LoaderStats, ReaderStats, WorkTime
+from penstock.data.loading.stats import (
+    KEPT,
+    Counters,
+    LoaderStats,
+    ReaderStats,
+    Requests,
+    Stopwatch,
+    WorkTime,
+    demanded_s,
+    lives,
+)
+from penstock.engine.contracts.exchange import Response
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.engine.fetch.fetcher import Fetcher
+from penstock.events import SlowRequest, Timings, slow
 from penstock.testing.clock import no_waiting
 from penstock.testing.faults import FAULTS, FaultServer, Match
 from tests.children import forked
-from tests.data.datasets.transforms import number, numbered
+from tests.data.datasets.transforms import number as number_of
+from tests.data.datasets.transforms import numbered
 from tests.threads import until
 
 COUNT, BATCH, WAIT_S = 40, 4, 60
@@ -31,7 +45,7 @@ def folder(tmp_path):
     return numbered(tmp_path / "data", COUNT)
 
 
-def loader(folder, transform=number, **options) -> ps.DataLoader:
+def loader(folder, transform=number_of, **options) -> ps.DataLoader:
     return ps.DataLoader(ps.MapDataset.from_prefix(folder, transform=transform), BATCH, **options)
 
 
@@ -163,7 +177,7 @@ class Gate:
         self.folder, self.at = folder, at
 
     def __call__(self, sample) -> int:
-        value = number(sample)
+        value = number_of(sample)
         if value == self.at:
             (self.folder / str(os.getpid())).touch()
             until((self.folder / "open").exists)
@@ -286,3 +300,218 @@ def test_a_copy_counts_for_itself():
         copy = pickle.loads(pickle.dumps(counters))
         copy.claim(0).write(ReadCounts(errors=1), WorkTime())
         assert (counters.read()[0].errors, copy.read()[0].errors) == (0, 1)
+
+
+URL = "http://host-of-requests:1/bucket/key"
+
+
+def ask(times, url=URL, size_bytes=10):
+    """Count responses, as an engine of this process does."""
+    timings = Timings("s3")
+    for _ in range(times):
+        timings.answered(Response(200, first_byte_s=0.5), url, size_bytes, monotonic())
+
+
+def work(requests, worker, times, url=URL, elapsed_s=1.0):
+    """Return what a worker process does that makes requests."""
+
+    def run():
+        followed = requests.claim(worker).followed([None])
+        next(followed)
+        ask(times, url)
+        slow(SlowRequest(elapsed_s, f"s3://bucket/{worker}", 10, 1, 200, 0.0))
+        list(followed)
+
+    return run
+
+
+def done(run):
+    with forked(run) as status:
+        assert status() == 0
+
+
+def test_this_process_s_requests_count_from_the_beginning_of_the_loader():
+    ask(2)
+    requests = Requests(0)
+    assert requests.hosts() == {}
+    ask(3)
+    slow(SlowRequest(1.0, "s3://bucket/key", 10, 1, 200, 0.0))
+    assert requests.hosts()["host-of-requests:1"].responses == 3
+    assert requests.hosts()["host-of-requests:1"].first_byte.count == 3
+    assert [each.url for each in requests.slowest()] == ["s3://bucket/key"]
+
+
+def test_requests_of_workers_are_added_up_over_workers_and_epochs():
+    requests = Requests(2)
+    done(work(requests, 0, 5))
+    done(work(requests, 1, 7, elapsed_s=3.0))
+    done(work(requests, 0, 2, elapsed_s=2.0))  # the next epoch's
+    (host,) = requests.hosts().values()
+    assert (host.responses, host.received_bytes, host.first_byte.count) == (14, 140, 14)
+    assert [(each.elapsed_s, each.url) for each in requests.slowest()] == [
+        (3.0, "s3://bucket/1"),
+        (2.0, "s3://bucket/0"),
+        (1.0, "s3://bucket/0"),
+    ]
+
+
+def test_worker_counts_are_visible_while_running_and_kept_after_a_kill():
+    requests = Requests(1)
+    told, tell = os.pipe()
+
+    def run():
+        row = requests.claim(0)
+        ask(4)
+        next(row.followed([None]))
+        os.write(tell, b"x")
+        threading.Event().wait(60)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            run()
+        finally:
+            os._exit(1)
+    assert os.read(told, 1) == b"x"
+    assert requests.hosts()["host-of-requests:1"].responses == 4
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    done(work(requests, 0, 1))
+    assert requests.hosts()["host-of-requests:1"].responses == 5
+    os.close(told)
+    os.close(tell)
+
+
+def test_two_iterations_of_one_worker_s_number_do_not_write_over_one_another():
+    requests = Requests(1)
+    first = requests.claim(0)  # this process's, which lives
+    done(work(requests, 0, 9))
+    first.write()
+    assert requests.hosts() == {}
+
+
+def test_hosts_and_texts_beyond_the_memory_are_left_out():
+    requests = Requests(1)
+
+    def run():
+        followed = requests.claim(0).followed([])
+        for number in range(9):
+            ask(1, f"http://{'h' * 400}{number}/x")
+            slow(SlowRequest(float(number), f"s3://bucket/{'ü' * 1500}", 1, 1, 200, 0.0))
+        list(followed)
+
+    done(run)
+    assert 1 <= len(requests.hosts()) <= 4
+    assert 1 <= len(requests.slowest()) < 9
+    assert requests.slowest()[0].elapsed_s == 8.0
+
+
+def test_only_the_slowest_are_kept():
+    requests = Requests(1)
+
+    def run():
+        followed = requests.claim(0).followed([])
+        for number in range(50):
+            slow(SlowRequest(float(number), "s3://bucket/key", 1, 1, 200, 0.0))
+        list(followed)
+
+    done(run)
+    assert [each.elapsed_s for each in requests.slowest()] == [float(each) for each in range(49, 49 - KEPT, -1)]
+
+
+def test_a_copy_of_requests_counts_for_itself():
+    requests = Requests(1)
+    copy = pickle.loads(pickle.dumps(requests))
+    done(work(copy, 0, 1))
+    assert (len(requests.hosts()), len(copy.hosts())) == (0, 1)
+
+
+def test_without_a_descriptor_a_loader_works_and_counts_nothing(monkeypatch):
+    monkeypatch.setattr("penstock.data.loading.stats.Region", refuse)
+    requests = Requests(2)
+    done(work(requests, 0, 1))
+    assert (requests.hosts(), requests.slowest()) == ({}, [])
+
+
+def refuse(_size):
+    raise OSError
+
+
+@pytest.mark.parametrize(("pid", "alive"), [(0, False), (os.getpid(), True), (1, True)], ids=["none", "own", "init"])
+def test_a_process_lives_or_not(pid, alive):
+    assert lives(pid) is alive
+
+
+def test_a_process_that_has_ended_does_not_live():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert not lives(pid)
+
+
+def test_calls_are_timed_and_answered():
+    released = threading.Event()
+    watch = Stopwatch(released.wait)
+    threading.Timer(0.05, released.set).start()
+    assert watch(60) is True
+    assert watch.seconds > 0
+    before = watch.seconds
+    watch(60)
+    assert watch.seconds > before
+
+
+def test_a_call_that_raises_is_timed_and_raises():
+    watch = Stopwatch(int)
+    with pytest.raises(ValueError, match="nine"):
+        watch("nine")
+    assert watch.seconds > 0
+
+
+def test_threads_are_added_up():
+    gate = threading.Barrier(4)
+    watch = Stopwatch(lambda _: gate.wait(60))
+    threads = [threading.Thread(target=watch, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert watch.seconds > 0
+
+
+def demand_of(work):
+    """Return what a thread of its own demanded while it did ``work``, and the seconds that it ran and that passed."""
+    found = []
+    began_s = monotonic()  # before the thread, whose first wait for a processor is demand, too
+
+    def run():
+        work()
+        found.extend((demanded_s(), thread_time(), monotonic() - began_s))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found
+
+
+def spin():
+    until_s = thread_time() + 0.05
+    while thread_time() < until_s:
+        pass
+
+
+def test_a_thread_that_runs_demands_a_processor():
+    demanded, ran, passed = demand_of(spin)
+    assert 0.04 <= demanded <= passed * 1.1
+    assert demanded >= ran * 0.8
+
+
+def test_a_thread_that_waits_for_something_demands_none():
+    demanded, _, passed = demand_of(lambda: threading.Event().wait(0.2))
+    assert demanded <= passed - 0.15, "0.2 s of it asleep"
+
+
+def test_demand_equals_cpu_time_without_kernel_schedstat(monkeypatch, tmp_path):
+    monkeypatch.setattr(stats, "_SCHEDSTAT", tmp_path / "none")
+    demanded, ran, _ = demand_of(spin)
+    assert demanded == pytest.approx(ran, abs=0.01)

@@ -201,13 +201,7 @@ class TestRefusals:
         ("shares", "options", "new", "error", "says"),
         [
             ({"a": 1, "b": 1}, {}, None, StateMismatch, "the weights.*differ: pass new_weights="),
-            (
-                {"a": 1, "c": 1},
-                {},
-                None,
-                StateMismatch,
-                r"differ \(added 'c', removed 'b'\): pass new_weights=",
-            ),
+            ({"a": 1, "c": 1}, {}, None, StateMismatch, r"differ \(added 'c', removed 'b'\): pass new_weights="),
             ({"a": 3, "b": 1}, {"epoch_samples": 99}, None, StateMismatch, "the length of an epoch"),
             ({"a": 3, "b": 1}, {"batches": "random"}, None, StateMismatch, "cannot change during a run"),
             ({"a": 3, "b": 1}, {}, {"a": 1, "b": 1, "x": 1}, Unusable, "names 'x', which is no source"),

@@ -374,8 +374,7 @@ def test_iterable_and_map_read_the_same_samples(kinds, end, name):
 
 
 @pytest.mark.parametrize(
-    ("end", "name"),
-    [case for case in CASES if case[1] in {"blocks", "lanes", "by-number", "small-window", "catalog"}],
+    ("end", "name"), [case for case in CASES if case[1] in {"blocks", "lanes", "by-number", "small-window", "catalog"}]
 )
 def test_every_restart_goes_on_exactly(kinds, end, name):
     make, order = kinds[end][0], (ORDERS if end == "tar" else UNIT_ORDERS)[name]

@@ -125,8 +125,7 @@ def test_every_restart_goes_on_exactly(folder, order):
 
 ELASTIC = [False, True, ps.order.BlockShuffle(block_bytes=900), ps.order.Lanes(lanes=4), ps.order.Lanes(5, 2, lanes=4)]
 FILES = st.tuples(
-    st.lists(st.integers(0, 3000), min_size=1, max_size=4),
-    st.sampled_from(["u1", "i1", "u2", "u4", "i8"]),
+    st.lists(st.integers(0, 3000), min_size=1, max_size=4), st.sampled_from(["u1", "i1", "u2", "u4", "i8"])
 )
 
 

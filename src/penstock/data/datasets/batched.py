@@ -27,12 +27,7 @@ from penstock.data.order.indices import batch_indices
 from penstock.data.order.orders import order_of
 from penstock.data.order.partition import Repeat
 from penstock.data.order.sampling import Cursor, SamplingPlan
-from penstock.data.reading.iteration import (
-    Iterations,
-    RankIterations,
-    check_batching,
-    has_process_group,
-)
+from penstock.data.reading.iteration import Iterations, RankIterations, check_batching, has_process_group
 from penstock.data.reading.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
 from penstock.data.reading.runs import fitted_order
 from penstock.data.reading.sample import Sample
@@ -79,6 +74,11 @@ class Resumable:
         """Return this rank's number of batches in a whole epoch, over all its workers; it is equal on all ranks."""
         return len(self.plan.batches(Cursor(), self._iterations.rank()))
 
+    @property
+    def batch_size(self) -> int:
+        """Samples per batch and rank."""
+        return self.plan.batch
+
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration, also in persistent workers; later iterations continue from it.
 
@@ -116,25 +116,7 @@ class Resumable:
     ) -> None:
         """Make the next iteration resume where ``state`` was taken: each remaining sample comes once.
 
-        Any number of ranks and workers may resume. A different global batch (batch size times ranks) requires
-        ``allow_new_global_batch``: still no sample is lost or repeated, but batches combine other samples. A number of
-        ranks that cannot share the lanes of the current epoch (``penstock.order.Lanes``) requires ``allow_rereads``:
-        several ranks then read the same blocks until that epoch ends, and a warning reports it.
-
-        Args:
-            state: The result of ``state_dict``.
-            allow_new_global_batch: Accept a different global batch.
-            allow_rereads: Accept a number of ranks that cannot share the lanes.
-            new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.order.Schedule``; True: those of the
-                mixture, which differ from those in the state, or whose sources do. Each source goes on where it was.
-                None or False: those of the state.
-
-        Raises:
-            StateMismatch: The state belongs to another catalog, order, version or global batch, has lanes that the
-                ranks cannot share, or is not a state; or another rank has a different catalog or order. Nothing has
-                changed then.
-            Unusable: ``new_weights`` are invalid, or this is no mixture.
-
+        Any number of ranks and workers may resume. Arguments and errors are those of ``DataLoader.load_state_dict``.
         """
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
         allowed = {name: switch(each, name) for name, each in allowed.items()}
@@ -370,10 +352,6 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def __repr__(self) -> str:
         return f"<Batched of {self.dataset!r} in batches of {self.batch_size:,}, {type(self.plan.order).__name__}>"
 
-    @property
-    def batch_size(self) -> int:
-        return self.plan.batch
-
     def __iter__(self) -> StatefulIterator:
         """Begin the next epoch immediately; reads begin with the first ``next``. See ``StatefulIterator``."""
         check_batching(self)
@@ -389,17 +367,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def inspect(self, batch: int, *, epoch: int | None = None, rank: int | None = None) -> tuple[PlannedSample, ...]:
         """Return the samples of batch ``batch`` (from 0) in order, whether or not it has been delivered.
 
-        Makes no request and asks no worker or other rank. The cost is the same for any batch of any epoch.
-
-        Args:
-            batch: Number of the batch on its rank. With ``epoch``, counted from the start of that epoch; without it,
-                from where the latest iteration began (after ``load_state_dict``: from where it will resume).
-            epoch: Number of the epoch; default: the epoch of the latest iteration.
-            rank: Rank of the batch, among the present number of ranks; default: this process's rank.
-
-        Raises:
-            Unusable: The batch, epoch or rank does not exist.
-
+        The arguments are those of ``DataLoader.inspect``; the cost is the same for any batch of any epoch.
         """
         latest, place = self._iterations.epochs.latest(), self._iterations.rank()
         cursor = latest if epoch is None else latest._replace(epoch=whole(epoch, "an epoch", 0), position=0)
@@ -648,18 +616,15 @@ class BatchSampler(Resumable, Sampler[list[int]]):
                 f"{kind_of(data_source)} has no samples by index: give the BatchSampler the dataset itself, "
                 "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
             )
+        catalog = getattr(data_source, "catalog", None)
         if isinstance(data_source, IndexedDataset):
             # As the dataset fits blocks to its shards, files or parts.
             order = data_source._fit_order(shuffle)  # noqa: SLF001  of the base class
         else:
-            catalog = getattr(data_source, "catalog", None)
             order = fitted_order(shuffle, catalog) if isinstance(catalog, Catalog) else order_of(shuffle)
         plan = SamplingPlan(samples=len(data_source), batch=batch_size, order=order, seed=seed, tail=tail)
-        super().__init__(plan, _contents(data_source), RankIterations(place))
-
-    @property
-    def batch_size(self) -> int:
-        return self.plan.batch
+        contents = data_source.contents if isinstance(data_source, BatchableDataset) else catalog
+        super().__init__(plan, contents, RankIterations(place))
 
     @property
     def sampler(self) -> Self:
@@ -669,7 +634,3 @@ class BatchSampler(Resumable, Sampler[list[int]]):
     def __iter__(self) -> StatefulIterator:
         """Return an iterator over the next epoch, which begins with its first batch: DataLoader asks for two."""
         return StatefulIterator(self, partial(batch_indices, self.plan))
-
-
-def _contents(data_source: object) -> Contents | None:
-    return data_source.contents if isinstance(data_source, BatchableDataset) else getattr(data_source, "catalog", None)

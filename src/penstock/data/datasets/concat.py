@@ -218,11 +218,8 @@ class _Concat(JoinedDataset):
         found = [block_sizes(part.catalog, block_bytes) for part in self.parts]
         return np.concatenate([np.zeros(0, np.int64), *found])
 
-    def _size(self) -> int:
-        return self._bounds[-1]
-
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {counted(self._size(), 'sample')} in {counted(len(self.parts), 'part')}>"
+        return f"<{type(self).__name__} of {counted(self._bounds[-1], 'sample')} in {counted(len(self.parts), 'part')}>"
 
 
 def _within(order: Order, start: int, stop: int, total: int) -> Order:
@@ -248,7 +245,7 @@ class ConcatMap(_Concat, IndexedDataset, Dataset[Any]):
     """
 
     def __len__(self) -> int:
-        return self._size()
+        return self._bounds[-1]
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:  # noqa: ANN401  the transform decides the type
         """Read one sample; for a slice, return a dataset without reading."""
@@ -277,21 +274,10 @@ class ConcatMap(_Concat, IndexedDataset, Dataset[Any]):
 
 
 class ConcatIterable(_Concat, OrderedIterable):
-    """Datasets end to end, of which at least one is iterable, as ``ps.concat`` makes them: see ``IterableDataset``.
-
-    Attributes:
-        parts: The datasets, in order; each keeps its transform and its store.
-        classes: The names of the classes: the union of those of the parts, sorted.
-
-    """
+    """Datasets end to end, of which at least one is iterable: see ``ConcatMap`` and ``IterableDataset``."""
 
     def __init__(
-        self,
-        parts: Sequence[Listed],
-        *,
-        shuffle: bool | Order = False,
-        seed: int = 0,
-        place: PlaceLike = None,
+        self, parts: Sequence[Listed], *, shuffle: bool | Order = False, seed: int = 0, place: PlaceLike = None
     ) -> None:
         super().__init__(parts)
         self._order, self._seed, self._iterations = self._fit_order(shuffle), seed, Iterations(place)
@@ -300,10 +286,7 @@ class ConcatIterable(_Concat, OrderedIterable):
 
 
 def concat(
-    *datasets: BatchableDataset,
-    shuffle: bool | Order = False,
-    seed: int = 0,
-    place: PlaceLike = None,
+    *datasets: BatchableDataset, shuffle: bool | Order = False, seed: int = 0, place: PlaceLike = None
 ) -> ConcatMap | ConcatIterable:
     """Return one dataset of all samples of several: other prefixes, buckets, stores, credentials, formats.
 

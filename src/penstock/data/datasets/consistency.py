@@ -30,18 +30,16 @@ def check_same_catalog(catalog: Contents) -> None:
     """Compare the catalog's digest with those of the other ranks, once per catalog.
 
     This is not a collective operation, and no rank waits for another. The first rank writes its digest into the process
-    group's store, and the others compare theirs with it. Costs one request, and about 1 µs per object for the digest.
-    The n-th catalog of a prefix is compared with the n-th catalog of this prefix on other ranks, so every rank has to
-    make the catalogs of one prefix in the same order. Does nothing in a worker, in a process forked after the group was
-    made, without a group of several ranks, or with a store that cannot compare (MPI's).
-
-    Raises:
-        StateMismatch: This rank's catalog differs from that of the first rank. Only ranks that differ from it raise.
-        TimedOut: The store did not answer within its own timeout.
-        Unreachable: The store can no longer be reached.
+    group's store, and the others compare theirs with it: only ranks that differ from it raise ``StateMismatch``.
+    ``TimedOut`` is a store that does not answer in time, and ``Unreachable`` one that is gone. Costs one request, and
+    about 1 µs per object for the digest. The n-th catalog of a prefix is compared with the n-th catalog of this prefix
+    on other ranks, so every rank has to make the catalogs of one prefix in the same order. Does nothing in a worker, in
+    a process forked after the group was made, without a group of several ranks, or with a store that cannot compare
+    (MPI's).
     """
     store = _store()
-    if store is None or store is _inherited or _is_compared(catalog, store):
+    seen = _catalogs.get(catalog)
+    if store is None or store is _inherited or (seen is not None and seen() is store):
         return
     name = catalog.root + catalog.base
     mine = {"digest": catalog.digest, "objects": len(catalog), "rank": torch.distributed.get_rank()}
@@ -93,11 +91,6 @@ def _store() -> Any:  # noqa: ANN401  torch's Store is untyped
     from torch.distributed.distributed_c10d import _get_default_store
 
     return _get_default_store()
-
-
-def _is_compared(catalog: Contents, store: object) -> bool:
-    seen = _catalogs.get(catalog)
-    return seen is not None and seen() is store
 
 
 def _hash_name(name: str) -> str:

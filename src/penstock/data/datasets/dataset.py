@@ -18,10 +18,11 @@ from functools import wraps
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from penstock.data.catalog.catalog import Catalog, Entry, make_catalog
+from penstock.data.catalog.catalog import Catalog, make_catalog
 from penstock.data.catalog.discovery.manifest import manifest_fields, read_groups, read_manifest
 from penstock.data.catalog.groups import check_grouping, named_groups
 from penstock.data.catalog.labels import check_rule
+from penstock.data.catalog.rows import Entry
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.partition import Repeat
 from penstock.data.reading.objects import (
@@ -241,11 +242,7 @@ class CatalogDataset(SampleDataset):
     _homes: Homes
 
     def __init__(
-        self,
-        catalog: Catalog,
-        *,
-        transform: Callable[[Sample], Any] | None = None,
-        store: Stores = None,
+        self, catalog: Catalog, *, transform: Callable[[Sample], Any] | None = None, store: Stores = None
     ) -> None:
         if not isinstance(catalog, Catalog):
             raise Unusable(

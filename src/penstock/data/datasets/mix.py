@@ -198,11 +198,6 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         return cls(parts, **options)
 
     @property
-    def contents(self) -> None:
-        """None: a state holds the digest of each source."""
-        return
-
-    @property
     def transforms(self) -> dict[str, Callable[[Any], Any] | None]:
         named = self.sources.items()
         return {f"{name} of {source}": each for source, data in named for name, each in data.transforms.items()}

@@ -6,7 +6,7 @@ import inspect
 import multiprocessing
 import os
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import torch
 
@@ -14,11 +14,10 @@ from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
-from penstock.data.reading.reading import OnError
 from penstock.engine.node.member import processors as available
 from penstock.errors import Unusable, add_article
 from penstock.options.typed import suggest_word
-from penstock.values import check_choice, switch, whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,7 +52,6 @@ OTHERS_ARGUMENTS: dict[str, tuple[object, str]] = {
 }
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 
 def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) -> None:
@@ -64,11 +62,6 @@ def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) ->
             raise Unusable(f"{name} must be {least} to {_MOST_AT_ONCE:,}, got {count:,}")
     if decode_threads is not None and num_workers:
         raise Unusable("decode_threads are for num_workers=0; workers transform in their own process")
-
-
-def check_words(*, on_error: str, pin_memory: bool) -> None:
-    check_choice(on_error, get_args(OnError), "on_error")
-    switch(pin_memory, "pin_memory")
 
 
 def tail_of(tail: Tail, *, drop_last: bool) -> Tail:
@@ -92,15 +85,15 @@ def check_device(device: torch.device | str | int | None) -> torch.device | None
     return made
 
 
-def check_others(construct: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
+def check_others(construct: Callable[P, None]) -> Callable[P, None]:
     """Let a constructor refuse arguments of other loaders with what to write instead; accept PyTorch's defaults."""
     own = inspect.signature(construct).parameters
 
     @wraps(construct)
-    def checked(loader: T, *args: P.args, **options: P.kwargs) -> None:
+    def checked(*args: P.args, **options: P.kwargs) -> None:
         for name in [name for name in options if name not in own]:
             _check_other(name, options.pop(name), own)
-        construct(loader, *args, **options)
+        construct(*args, **options)
 
     return checked
 
@@ -119,12 +112,12 @@ def worker_options(
     """Return the arguments of PyTorch's loader for worker processes, checked."""
     options = {
         "persistent_workers": persistent_workers,
+        "timeout": timeout,
         "worker_init_fn": worker_init_fn,
         "multiprocessing_context": multiprocessing_context,
-        "timeout": timeout,
     }
     if not workers:
-        for (name, value), default in zip(options.items(), (False, None, None, 0), strict=True):
+        for (name, value), default in zip(options.items(), (False, 0, None, None), strict=True):
             if value != default:
                 raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4, too")
         return options

@@ -180,19 +180,16 @@ class _Shared:
         self.reading.close()  # cancels requests sent meanwhile
 
     def _run(self, number: int) -> None:
+        look_s = monotonic()
         try:
-            self._make_all(number)
+            while (item := self._draw()) is not None:
+                began_s = monotonic()
+                if began_s > look_s:
+                    look_s, self.demanded_s[number] = began_s + LOOK_S, demanded_s()
+                self._make(item)
+                self.working_s[number] += monotonic() - began_s
         finally:
             self.demanded_s[number] = demanded_s()
-
-    def _make_all(self, number: int) -> None:
-        look_s = monotonic()
-        while (item := self._draw()) is not None:
-            began_s = monotonic()
-            if began_s > look_s:
-                look_s, self.demanded_s[number] = began_s + LOOK_S, demanded_s()
-            self._make(item)
-            self.working_s[number] += monotonic() - began_s
 
     def _make(self, item: Item) -> None:
         """Make an item; only its batch keeps the result, since samples may be views of memory that must become free."""
@@ -209,7 +206,7 @@ class _Shared:
     def _draw(self) -> Item | None:
         with self._drawing:
             try:
-                while not self._has_room():
+                while not self._ended and self._begun >= self._taken + self.options.ahead:
                     if (item := self.reading.ahead()) is not None:
                         return item
                     self._room.wait(_AHEAD_S)
@@ -224,9 +221,6 @@ class _Shared:
                 return None
             self._begin(item)
             return item
-
-    def _has_room(self) -> bool:
-        return self._ended or self._begun < self._taken + self.options.ahead
 
     def _begin(self, item: Item) -> None:
         if not item.size:

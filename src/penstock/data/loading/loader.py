@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from itertools import count
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Never, TypeVar, cast, get_args
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -27,7 +27,6 @@ from penstock.data.loading.arguments import (
     check_counts,
     check_device,
     check_others,
-    check_words,
     processors,
     tail_of,
     worker_options,
@@ -36,11 +35,13 @@ from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pin
 from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_value
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, WorkTime
 from penstock.data.order.orders import CatalogOrder
+from penstock.data.reading.reading import OnError
 from penstock.data.region import Slot
 from penstock.display import counted
 from penstock.engine.node.live import Live
 from penstock.errors import Unusable, public_url
 from penstock.events import CONTEXT_BYTES, context, enter
+from penstock.values import check_choice, switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from penstock.data.order.sampling import Cursor, SamplingPlan
     from penstock.data.order.weights import Weights
     from penstock.data.reading.iteration import PlaceLike
-    from penstock.data.reading.reading import Delivery, OnError, Skipped
+    from penstock.data.reading.reading import Delivery, Skipped
     from penstock.source import Source
     from penstock.values import Span
 
@@ -177,7 +178,8 @@ class DataLoader:
         timeout: float = 0,
     ) -> None:
         check_counts(num_workers, prefetch, decode_threads)
-        check_words(on_error=on_error, pin_memory=pin_memory)
+        check_choice(on_error, get_args(OnError), "on_error")
+        switch(pin_memory, "pin_memory")
         tail = tail_of(tail, drop_last=drop_last)
         self._given, dataset = dataset, without_subsets(dataset)
         own = {"shuffle": shuffle, "seed": seed, "place": place}
@@ -293,7 +295,7 @@ class DataLoader:
         cursor, reading = batches.reading()
         self._at = cursor, 0
         collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pin_batch)
-        finish = _then(collate, pin) if self.pin_memory else collate
+        finish = (lambda samples: pin(collate(samples))) if self.pin_memory else collate
         options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish, batches.explain)
         pool = DecodePool(reading, cursor, options)
 
@@ -360,7 +362,9 @@ class DataLoader:
             for number, delivery in enumerate(profile_waits(self._metering().metered(deliveries)), 1):
                 self._at = delivery.cursor, number
                 for skipped in delivery.skipped:
-                    self._leave_out(skipped)
+                    self.skipped_count += 1
+                    self._skipped.append(skipped)
+                    _LOG.warning("left out of its batch: %s (%s)", public_url(skipped.url), skipped.error)
                 self._live.note()
                 self._looks = self._looks if number == 1 else 0
                 yield delivery.batch
@@ -424,15 +428,16 @@ class DataLoader:
         return self._metering().stats()
 
     def inspect(self, batch: int, *, epoch: int | None = None, rank: int | None = None) -> tuple[PlannedSample, ...]:
-        """Return which samples a batch holds, without reading them: see ``Batched.inspect``.
+        """Return which samples a batch holds, in order, whether or not it has been delivered; reads nothing.
 
-        With ``on_error="skip"``, the samples that were left out are included.
+        Asks no worker or other rank, and costs the same for any batch of any epoch. With ``on_error="skip"``, the
+        samples that were left out are included.
 
         Args:
             batch: Number of the batch on its rank, from 0. With ``epoch``, counted from the start of that epoch;
                 without it, from where the latest iteration began.
             epoch: Number of the epoch; default: the epoch of the latest iteration.
-            rank: Rank of the batch; default: this process's rank.
+            rank: Rank of the batch, among the present number of ranks; default: this process's rank.
 
         Raises:
             Unusable: The batch, epoch or rank does not exist.
@@ -459,11 +464,6 @@ class DataLoader:
         setup = Setup(self.num_workers, self._threads, processors(), self._prefetch, self.batch_size, single)
         sources = self._batches.sources(*self._where())
         return report(self._metering(), setup, self.dataset, prices, sources)
-
-    def _leave_out(self, skipped: Skipped) -> None:
-        self.skipped_count += 1
-        self._skipped.append(skipped)
-        _LOG.warning("left out of its batch: %s (%s)", public_url(skipped.url), skipped.error)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that the training loop has received: see ``Batched.state_at``.
@@ -504,7 +504,8 @@ class DataLoader:
                 None or False: those of the state.
 
         Raises:
-            StateMismatch: See ``Batched.load_state_dict``; nothing has changed then.
+            StateMismatch: The state belongs to another catalog, order, version or global batch, or has lanes that the
+                ranks cannot share; or another rank has a different catalog or order. Nothing has changed then.
             Unusable: ``new_weights`` are invalid, or the dataset is no ``ps.Mix``.
 
         """
@@ -637,10 +638,6 @@ def _turn() -> Iterator[int]:
 
 def _itself(delivery: T) -> T:
     return delivery
-
-
-def _then(first: Callable[[list[Any]], Any], second: Callable[[Any], Any]) -> Callable[[list[Any]], Any]:
-    return lambda samples: second(first(samples))
 
 
 WAIT_RANGE = "penstock.DataLoader.__next__"

@@ -220,11 +220,7 @@ class SlidingWindow:
         return np.clip(self._blocks.starts(ranks), self._borders[lanes], self._borders[lanes + 1])
 
     def _mixed(
-        self,
-        sets: _Sets,
-        which: NDArray[np.int64],
-        places: NDArray[np.int64],
-        used: dict[tuple[str, int], Permutation],
+        self, sets: _Sets, which: NDArray[np.int64], places: NDArray[np.int64], used: dict[tuple[str, int], Permutation]
     ) -> NDArray[np.int64]:
         """Permute the places within each set, of which ``which`` has the index."""
         # Small integers are sorted faster.

@@ -58,10 +58,6 @@ class MixturePlan(SamplingPlan):
 
     order: Mixture
 
-    def __post_init__(self) -> None:
-        """Check the values as any plan does."""
-        super().__post_init__()
-
     @cached_property
     def stage(self) -> int:
         """A number that identifies the stage; 0: the run's first."""

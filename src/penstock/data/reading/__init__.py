@@ -1,7 +1,7 @@
 """Reading of samples: the objects of the batches ahead, in the order of an iteration, as items for a loader.
 
 1. ``iteration``: each iteration has an epoch, a rank and a worker.
-2. ``reading`` yields items in order, read ahead: single ``objects``, several for a sample (``groups``), ``runs`` of a
-   shard, or ``units`` and ``chunks`` that are decoded once for several samples; ``joint`` joins several readings.
+2. ``reading`` yields items in order, read ahead: ``objects``, one or several for a sample, ``runs`` of a shard, or
+   ``chunks`` that are decoded once for several samples; ``joint`` joins several readings.
 3. A transform receives each object as a ``sample``.
 """

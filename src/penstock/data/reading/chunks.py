@@ -140,7 +140,8 @@ class ChunkReading(Reading, Generic[V]):
             for _ in range(self._asked):
                 self._extend()
         # Looking ahead only when the next reads are sent would release chunks that samples beyond the frontier need.
-        self._look_ahead()
+        if len(self._to_read) < _LEAD or not self._started:
+            self._extend()
         # Also while chunks wait to be decoded: they may be such as were not requested yet.
         self._ahead.refill()
         if self._to_take and self._is_due(self._to_take[0]):
@@ -205,11 +206,6 @@ class ChunkReading(Reading, Generic[V]):
         for pending in [*self._pending.values()]:
             if pending.value is not None:
                 pending.value.abandon()
-
-    def _look_ahead(self) -> None:
-        """Extend the schedule, unless enough chunks wait to be read, and not for the first batch."""
-        if len(self._to_read) < _LEAD or not self._started:
-            self._extend()
 
     def _extend(self, *, must: bool = False) -> bool:
         """Extend the schedule, and prepare to locate its new chunks."""

@@ -4,5 +4,5 @@
    and indexes with the formats of ``data/shards/tokens``.
 2. ``windows`` is the arithmetic: from a sample to a byte range of a file, and from an order to runs of samples that are
    read in one request (``runs``).
-3. ``reading`` reads runs ahead, and cuts samples from them; ``dataset`` copies those of a batch into one array.
+3. ``runs`` also reads runs ahead, and cuts samples from them; ``dataset`` copies those of a batch into one array.
 """

@@ -337,10 +337,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
 
 
 class Stacked:
-    """Collate function that copies windows into one array of their batch; reuses the memory of batches.
-
-    The memory of a batch is reused once nothing refers to the batch or to a view of it.
-    """
+    """Collate function that copies windows into one array; reuses the memory of batches that nothing refers to."""
 
     def __init__(self, stored: np.dtype[Any], batch: int, length: int, *, numpy: bool) -> None:
         self._stored, self._numpy = stored, numpy
@@ -365,12 +362,7 @@ class Stacked:
 
 
 class ConcatTokens(ConcatMap):
-    """Token datasets end to end, as ``ps.concat`` makes them.
-
-    Attributes:
-        parts: The datasets, in order; each keeps its transform and its store.
-
-    """
+    """Token datasets end to end, as ``ps.concat`` makes them."""
 
     parts: tuple[TokenDataset, ...]
 
