@@ -108,7 +108,6 @@ def _roomy(folder: Path, needed: list[Load]) -> Path:
 
     Raises:
         SystemExit: They do not, or it is not there.
-
     """
     most = max(_bytes(needed, place) for place in range(len(needed)))
     free = shutil.disk_usage(folder).free if folder.is_dir() else 0

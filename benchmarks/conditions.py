@@ -20,7 +20,6 @@ class Run:
         threads: Threads that read, or ranges in flight, where the engine lets its user choose.
         most: Read at most so many objects: slow engines would take hours, and a rate is a rate.
         beside: The script whose objects/s and CPU this one is held against in the last column.
-
     """
 
     script: str
@@ -55,7 +54,6 @@ class Condition:
         compute_s: CPU seconds of pure Python in the main thread after each batch.
         writes: The load's one object is written instead, from memory; what arrived is compared after each run.
         rounds: At most so many: a run is to end before one's patience does.
-
     """
 
     name: str

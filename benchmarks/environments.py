@@ -59,7 +59,6 @@ def python(requirement: str) -> str:
     Raises:
         SystemExit: pip failed; what it said is on standard error.
         Missing: The Python that the requirement names is not installed.
-
     """
     if not requirement:
         return sys.executable
@@ -97,7 +96,6 @@ def answer(requirement: str, script: str, arguments: list[str], name: str, tree:
 
     Raises:
         SystemExit: It failed, or took too long; the message begins with ``name`` and has its words.
-
     """
     command = [python(requirement), str(peer(script, tree)), *arguments]
     try:

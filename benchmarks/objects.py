@@ -184,7 +184,6 @@ def compare(folder: Path, load: Load) -> None:
 
     Raises:
         SystemExit: None was completed, or it has other bytes.
-
     """
     notes = [json.loads(path.read_text()) for path in (folder / "complete").iterdir()]
     if load.layouts:

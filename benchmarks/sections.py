@@ -27,7 +27,6 @@ class Section:
         columns: Heading of each column, and the number shown in it.
         requirements: What pip installs, alone, for the rows of others, by name.
         rounds: At most so many.
-
     """
 
     name: str

@@ -57,7 +57,6 @@ def install() -> None:
 
     Raises:
         SystemExit: It is missing, and may not or could not be installed.
-
     """
     message = missing()
     if message and os.geteuid() == 0 and shutil.which("apt-get"):
@@ -86,7 +85,6 @@ def serve(folder: Path) -> Iterator[Server]:
 
     Raises:
         RuntimeError: nginx does not answer; the text holds its own words.
-
     """
     certificate, key = _certify(folder)
     for each in ("complete", FILES):

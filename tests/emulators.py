@@ -35,7 +35,6 @@ class Place:
         put: Stores an object, and is no work of Penstock's.
         objects: Returns what is visible, read without Penstock where the emulator has a client of its own.
         server: The fault server, where it is one.
-
     """
 
     url: str
@@ -63,7 +62,6 @@ class Emulator:
             where the provider's promises are not to be kept there.
         promises: What differs of ``penstock.testing.drivers.Setting``.
         form: The form of conditions that the driver would learn (``Abilities.form``).
-
     """
 
     name: str

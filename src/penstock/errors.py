@@ -203,7 +203,6 @@ class PenstockError(Exception):
         ... except ps.PenstockError as error:
         ...     print(error.url)
         s3://bucket/missing
-
     """
 
     retries = 0
@@ -247,7 +246,6 @@ class Unusable(PenstockError):
         >>> ps.Place(rank=2, world=2)
         Traceback (most recent call last):
         penstock.errors.Unusable: ...
-
     """
 
 
@@ -258,7 +256,6 @@ class InvalidURL(Unusable, ValueError):
         >>> ps.stat("s3://bucket")
         Traceback (most recent call last):
         penstock.errors.InvalidURL: this names a bucket, not an object in it [s3://bucket/]
-
     """
 
 
@@ -269,7 +266,6 @@ class ConfigError(Unusable):
         >>> ps.S3Options(access_key="id")
         Traceback (most recent call last):
         penstock.errors.ConfigError: ...
-
     """
 
 
@@ -280,7 +276,6 @@ class UnknownScheme(Unusable):
         >>> ps.open("gopher://bucket/key")
         Traceback (most recent call last):
         penstock.errors.UnknownScheme: ...
-
     """
 
 
@@ -298,7 +293,6 @@ def require_extras(need: str, **extras: str) -> Iterator[None]:
 
     Raises:
         MissingExtra: A library is not installed, or cannot be imported; the message then includes the cause.
-
     """
     try:
         yield
@@ -321,7 +315,6 @@ class Unsupported(Unusable, NotImplementedError):
         >>> ps.open("https://example.com/notes.txt", "w")
         Traceback (most recent call last):
         penstock.errors.Unsupported: ...
-
     """
 
 
@@ -335,7 +328,6 @@ class NotFound(PenstockError, FileNotFoundError):
         >>> ps.stat("s3://bucket/missing")
         Traceback (most recent call last):
         penstock.errors.NotFound: ...
-
     """
 
     missing = ""
@@ -371,7 +363,6 @@ class AlreadyExists(Conflict, FileExistsError):
         ...     file.write(b"new")
         Traceback (most recent call last):
         penstock.errors.AlreadyExists: ...
-
     """
 
 
@@ -389,7 +380,6 @@ class Changed(Conflict):
         >>> reader.read()
         Traceback (most recent call last):
         penstock.errors.Changed: ...
-
     """
 
 
@@ -406,7 +396,6 @@ class Transient(PenstockError):
         ...     size = ps.stat("s3://bucket/train/3/0000.png").size
         ... except Transient:
         ...     size = None  # unknown: ask again later
-
     """
 
     retries = sys.maxsize
@@ -428,7 +417,6 @@ class Unreachable(Transient, ConnectionError):
         >>> ps.stat("s3://bucket/train/3/0000.png", store=closed)
         Traceback (most recent call last):
         penstock.errors.Unreachable: ...
-
     """
 
 
@@ -457,7 +445,6 @@ class ManifestError(Damaged, ValueError):
         >>> ps.MapDataset.from_manifest("list.jsonl", base="s3://bucket/")
         Traceback (most recent call last):
         penstock.errors.ManifestError: ...list.jsonl, line 1: not JSON (...)
-
     """
 
 
@@ -468,7 +455,6 @@ class CheckpointError(Damaged):
         >>> ps.load("s3://bucket/train/3/0000.png")
         Traceback (most recent call last):
         penstock.errors.CheckpointError: ...
-
     """
 
 
@@ -480,7 +466,6 @@ class StateMismatch(PenstockError, ValueError):
         >>> loader.load_state_dict({"epoch": 1})
         Traceback (most recent call last):
         penstock.errors.StateMismatch: ...
-
     """
 
 

@@ -49,7 +49,6 @@ class Histogram:
     Attributes:
         least: Upper bound of the first bucket, in the unit of the numbers.
         words: Whole state in ``WORDS`` integers, which may lie in shared memory.
-
     """
 
     __slots__ = ("_bounds", "least", "words")

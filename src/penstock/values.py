@@ -76,7 +76,6 @@ class Checksum:
         name: Header that contained it.
         stored: The header's value.
         start: Starts a comparison of bytes with ``stored``; returns None if ``stored`` is not over the object's bytes.
-
     """
 
     name: str
@@ -112,7 +111,6 @@ class Span(NamedTuple):
             still read, in two requests. Otherwise the object's size, as a listing has it: another one in the answer
             raises ``Changed``. 0 if unknown.
         checksum: If ``whole`` is True, the object's checksum, if known before the read.
-
     """
 
     key: str
@@ -146,7 +144,6 @@ class ObjectMeta:
         >>> meta = ps.stat("s3://bucket/train/3/0000.png")
         >>> meta.key, meta.url
         ('train/3/0000.png', 's3://bucket/train/3/0000.png')
-
     """
 
     key: str
@@ -168,7 +165,6 @@ class Page:
         prefixes: Common prefixes (only with a delimiter).
         token: Token to request the next page; empty on the last one.
         advanced: Whether the listing has progressed although the page may be empty: a folder without objects was read.
-
     """
 
     entries: Sequence[ObjectMeta]
@@ -185,7 +181,6 @@ class Upload:
         key: The key of the object that it would create.
         id: The store's id of it.
         begun: Seconds since the epoch by the server's clock; None if unknown.
-
     """
 
     key: str
@@ -211,7 +206,6 @@ class Presigned:
         expires_at: Expiry time, in seconds since the epoch by this machine's clock.
         headers: Headers that the request must also send (Azure's ``x-ms-blob-type`` of a PUT).
         note: Conditions that may end it sooner; empty if none are known.
-
     """
 
     url: str = field(repr=False)
@@ -242,7 +236,6 @@ class Place:
         >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/3/", place=place)
         >>> sum(1 for sample in dataset)
         30
-
     """
 
     rank: int = 0
@@ -269,7 +262,6 @@ class Place:
         Example:
             >>> ps.Place.from_environment()  # without RANK and WORLD_SIZE
             Place(rank=0, world=1, worker=0, workers=1)
-
         """
         rank, world = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
         if rank is None and world is None:

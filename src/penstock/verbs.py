@@ -134,7 +134,6 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
         9
         >>> ps.open("s3://bucket/notes.txt").read()
         b'two words'
-
     """
     source, key = object_at(url, store)
     try:
@@ -170,7 +169,6 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
         >>> found = [each.key for each in ps.list("s3://bucket/train/3/")]
         >>> found[0], len(found)
         ('train/3/0000.png', 60)
-
     """
     source, prefix = open_source(url, store)
     empty = True
@@ -197,7 +195,6 @@ def stat(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
         >>> meta = ps.stat("s3://bucket/train/3/0000.png")
         >>> meta.size, meta.url
         (..., 's3://bucket/train/3/0000.png')
-
     """
     source, key = object_at(url, store)
     return replace(source.head(key), url=source.url(key))
@@ -225,7 +222,6 @@ def delete(
         >>> ps.delete(each.url for each in ps.list("s3://bucket/old/"))
         >>> list(ps.list("s3://bucket/old/"))
         []
-
     """
     grouped: dict[str, tuple[Source, dict[str, None]]] = {}
     if not isinstance(urls, Iterable | os.PathLike):
@@ -263,7 +259,6 @@ def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: Stor
         >>> ps.copy("s3://bucket/train/3/0000.png", "first.png")
         >>> ps.stat("first.png").size == ps.stat("s3://bucket/train/3/0000.png").size
         True
-
     """
     source, key = object_at(url, store)
     target, name = object_at(to, store)
@@ -416,7 +411,6 @@ def glob(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
     Example:
         >>> [each.key for each in ps.glob("s3://bucket/train/[34]/0007.png")]
         ['train/3/0007.png', 'train/4/0007.png']
-
     """
     source, key = open_source(url, store)
     pattern = _pattern(source, os.fspath(url), key)

@@ -67,7 +67,6 @@ class Row:
         refused: A server (its dialect), and the status and the code that it refuses everything with.
         ahead_s: How far the servers' clocks are ahead.
         missing: A library that is not installed.
-
     """
 
     name: str

@@ -45,7 +45,6 @@ def interpreter(version: str) -> str:
 
     Raises:
         Missing: There is none.
-
     """
     folder = Path(os.environ.get("PYENV_ROOT") or "~/.pyenv").expanduser() / "versions"
     pyenv = sorted(folder.glob(f"{version}.*/bin/python"), key=lambda path: Version(path.parts[-3]), reverse=True)
@@ -100,7 +99,6 @@ def lowest(requirements: Iterable[str], others: Iterable[str]) -> list[str]:
 
     Raises:
         ValueError: A requirement has no lower bound.
-
     """
     found: dict[str, str] = {}
     for each in map(Requirement, requirements):

@@ -21,7 +21,6 @@ def running(command: Sequence[str], env: Mapping[str, str] | None = None) -> Ite
 
     Raises:
         RuntimeError: The child ended without a line; what it had to say is on standard error.
-
     """
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env) as child:
         assert child.stdin is not None

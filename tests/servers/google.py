@@ -28,7 +28,6 @@ class TokenServer:
         forms: The bodies of POSTs, decoded.
         refusal: Status and JSON body of all answers to a request for a token, while it is not None.
         given: Called with each token before it is sent.
-
     """
 
     def __init__(self) -> None:

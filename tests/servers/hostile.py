@@ -72,7 +72,6 @@ class Hostile:
         gone: Keys that were deleted and uploads that were aborted, in order.
         seen: (verb, key) of each request, in order.
         store: Options that reach it; unsigned, and of little patience.
-
     """
 
     def __init__(self, objects: Mapping[str, bytes], lies: dict[str, Lie]) -> None:

@@ -29,7 +29,6 @@ class RayCluster:
     Attributes:
         address: Its address, for ``ray.init``.
         env: The environment of its processes, which programs that connect to it should have, too.
-
     """
 
     def __init__(self, process: subprocess.Popen[str], address: str, env: Mapping[str, str]) -> None:

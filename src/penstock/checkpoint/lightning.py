@@ -65,7 +65,6 @@ class CheckpointIO(io.CheckpointIO):
         >>> CheckpointIO().save_checkpoint({"global_step": 7}, "s3://bucket/run/last.ckpt")
         >>> CheckpointIO().load_checkpoint("s3://bucket/run/last.ckpt")
         {'global_step': 7}
-
     """
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
@@ -99,7 +98,6 @@ class CheckpointIO(io.CheckpointIO):
             InvalidURL: The path is a bucket's root, the working directory, the home directory, or a parent of one of
                 them.
             Unusable: The path is a folder without a checkpoint; nothing was deleted.
-
         """
         _remote(path)
         remove(path, self.store)
@@ -127,7 +125,6 @@ class AsyncCheckpointIO(io.AsyncCheckpointIO):
         >>> plugin.save_checkpoint({"global_step": 7}, "s3://bucket/run/last.ckpt")
         >>> plugin.load_checkpoint("s3://bucket/run/last.ckpt")
         {'global_step': 7}
-
     """
 
     def __init__(self, checkpoint_io: io.CheckpointIO | None = None) -> None:
@@ -187,7 +184,6 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
         >>> saving = ModelCheckpoint("s3://bucket/run", save_top_k=2, monitor="loss")  # for Trainer(callbacks=[saving])
         >>> saving.dirpath
         's3://bucket/run'
-
     """
 
     def setup(self, trainer: Trainer, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  as Lightning's
@@ -239,7 +235,6 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
             strategy = ModelParallelStrategy(data_parallel_size=8, tensor_parallel_size=1)
             trainer = Trainer(devices=8, strategy=strategy, plugins=[CheckpointIO()])
             trainer.fit(model, ckpt_path="s3://bucket/run/last.ckpt")
-
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Path, storage_options: object = None) -> None:
@@ -262,7 +257,6 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
         Raises:
             NotFound: The checkpoint does not exist.
             CheckpointError: Lightning did not save it.
-
         """
         url = str(self.broadcast(checkpoint_path))
         if not _remote(url):

@@ -140,7 +140,6 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         Unsupported: An argument has a value that is not here, or a column cannot be read; the text says what to use.
         NotFound: There is no shard.
         Damaged: ``index.json`` and the shards do not belong together.
-
     """
 
     def __init__(
@@ -256,7 +255,6 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         Args:
             num_samples: Samples of this epoch that the training loops of all ranks have received.
             from_beginning: Count from the start of the epoch, or from where its iteration has begun.
-
         """
         batches = -(-num_samples // (self.batch_size * resolve(None).world))
         epoch = self._batches.state_at(0)["epoch"] if from_beginning else None

@@ -72,7 +72,6 @@ class ZarrIterableDataset(ZarrDataset):
     Raises:
         Unusable: A chunk does not exist, ``shuffle_chunks`` has no seed, or the targets do not fit the samples.
         PenstockError: As in ``ps.ZarrDataset``.
-
     """
 
     def __init__(

@@ -34,7 +34,6 @@ class Region:
     Attributes:
         size: Bytes; may be 0.
         view: The whole memory, writable; pass on ``view.toreadonly()`` where writing would be wrong.
-
     """
 
     __slots__ = ("__weakref__", "_descriptor", "size", "view")

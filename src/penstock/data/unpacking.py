@@ -64,7 +64,6 @@ def inflate_file(data: memoryview, stated: int | None = None) -> memoryview:
         Damaged: The file is empty, cut off or damaged; or it has more bytes once inflated than stated, or than may be
             held.
         Unsupported: The file is neither gzip nor Zstandard, or has a window that cannot be read.
-
     """
     most, what = most_unpacked(), f"a compressed file of {len(data)} bytes"
     if stated is not None:
@@ -176,7 +175,6 @@ class _FrameRun(NamedTuple):
         marks: Places of bytes that describe windows wider than what their frames decode to.
         stated: Bytes that a wide frame decodes to, as its header says; None: it does not say.
         bound: Most bytes that a wide frame can decode to.
-
     """
 
     start: int

@@ -73,7 +73,6 @@ def subscribe(listener: Callable[[Event], None]) -> Callable[[], None]:
         >>> stop()
         >>> written
         ['s3://bucket/model.pt']
-
     """
     if not callable(listener):
         raise Unusable(f"a listener is a function that takes an event, not {listener!r}")
@@ -226,7 +225,6 @@ class Scope:
 
     Attributes:
         id: As in ``OperationStarted``; 0 without a listener.
-
     """
 
     __slots__ = ()

@@ -17,7 +17,6 @@ class Event:
 
     Attributes:
         url: The URL.
-
     """
 
     url: str
@@ -44,7 +43,6 @@ class OperationStarted(Event):
         >>> stop()
         >>> [each.kind for each in seen if isinstance(each, OperationStarted)]
         ['list']
-
     """
 
     id: int
@@ -72,7 +70,6 @@ class OperationEnded(Event):
         >>> stop()
         >>> [(each.kind, each.outcome) for each in seen if isinstance(each, OperationEnded)]
         [('list', 'done')]
-
     """
 
     id: int
@@ -102,7 +99,6 @@ class RequestStarted(Event):
         >>> stop()
         >>> [(each.verb, each.attempt) for each in seen if isinstance(each, RequestStarted)]
         [('head', 1)]
-
     """
 
     id: int
@@ -137,7 +133,6 @@ class RequestEnded(Event):
         >>> stop()
         >>> [(each.verb, each.status) for each in seen if isinstance(each, RequestEnded)]
         [('head', 200)]
-
     """
 
     id: int
@@ -172,7 +167,6 @@ class RangeRead(Event):
         >>> stop()
         >>> [each.size_bytes == len(data) for each in seen if isinstance(each, RangeRead)]
         [True]
-
     """
 
     start: int
@@ -202,7 +196,6 @@ class Retried(Event):
         >>> stop()
         >>> [(type(each.error).__name__, each.attempt) for each in seen if isinstance(each, Retried)]
         [('Throttled', 1)]
-
     """
 
     error: Exception
@@ -225,7 +218,6 @@ class Hedged(Event):
         >>> stop = subscribe(lambda event: isinstance(event, Hedged) and wasted.append(event.wasted_bytes))
         >>> data = ps.open("s3://bucket/train/3/0000.png").read()
         >>> stop()
-
     """
 
     won: bool
@@ -275,7 +267,6 @@ class PartEnded(Event):
         >>> stop()
         >>> [(each.part, each.counts["verified"]) for each in seen]
         [(0, 30), (1, 30)]
-
     """
 
     parent: int

@@ -47,7 +47,6 @@ class CacheCounts(_Counts):
         refused: Entries that were not written: the cache was full of useful entries, the entry was too large for it, or
             the disk failed.
         damaged: Entries that differed from what had been written, and were removed.
-
     """
 
     hits: int = 0
@@ -86,7 +85,6 @@ class JobCounts(_Counts):
         size_bytes: Bytes that were moved or read.
         seconds: Seconds of the parts, added up.
         cpu_seconds: Seconds of the processors, added up.
-
     """
 
     parts: int = 0
@@ -148,7 +146,6 @@ class HostTimings:
         words: ``HOST_WORDS`` integers that hold all values, for shared memory.
         first_byte: Seconds from a read's request, on an established connection, to the first byte of its response.
         body_rate: Bytes per second of single bodies of 64 KiB or more, from their first byte to their last.
-
     """
 
     __slots__ = ("body_rate", "first_byte", "words")
@@ -255,7 +252,6 @@ class SlowRequest(NamedTuple):
         attempts: Number of attempts.
         status: HTTP status of the last response; 0 without one.
         ended_at: Time of its end, in seconds since 1970.
-
     """
 
     elapsed_s: float
@@ -271,7 +267,6 @@ class Slowest:
 
     Attributes:
         above_s: Seconds that a read must exceed to be kept.
-
     """
 
     __slots__ = ("__weakref__", "_count", "_heap", "above_s")
@@ -304,7 +299,6 @@ class Timings:
     Attributes:
         host: Counts of the host that was measured last, over all its stores. Some of the latest responses may be
             missing; ``measured`` includes them.
-
     """
 
     __slots__ = ("__weakref__", "_origin", "_owed", "_received", "_since", "host")
@@ -439,7 +433,6 @@ def measured(before: Counted | None = None) -> dict[str, HostTimings]:
         >>> meta = ps.stat("s3://bucket/train/3/0000.png")
         >>> sum(host.responses for host in measured().values()) > 0
         True
-
     """
     now, left_out = counted(), dict(before or {})
     found = {name: now[host] - left_out.pop(host, HostTimings()) for name, host in list(_hosts.items()) if host in now}

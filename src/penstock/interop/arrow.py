@@ -482,7 +482,6 @@ class Layout:
 
     Attributes:
         tail: The last bytes of the file, with all of the footer; empty if they are not kept.
-
     """
 
     def __init__(self, metadata: Any, tail: bytes = b"") -> None:

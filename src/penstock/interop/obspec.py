@@ -64,7 +64,6 @@ class Store:
         >>> store = Store("s3://bucket/train/3/")
         >>> store.get_range("0000.png", start=1, end=4)
         b'PNG'
-
     """
 
     def __init__(self, url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> None:
@@ -83,7 +82,6 @@ class Store:
 
         Args:
             path: The object.
-
         """
         with rename_errors():
             return describe_object(self._source.head(self._key(path)), path)
@@ -99,7 +97,6 @@ class Store:
         Args:
             path: The object.
             options: Conditions (``if_match``, …), a ``range``, or ``head``, as in obspec.
-
         """
         with rename_errors():
             return self._result(path, self._source.head(self._key(path)), options or {})
@@ -117,7 +114,6 @@ class Store:
             start: First byte.
             end: End, exclusive; or give ``length``.
             length: Number of bytes.
-
         """
         return self.get_ranges(path, starts=[start], ends=_one(end), lengths=_one(length))[0]
 
@@ -144,7 +140,6 @@ class Store:
             starts: First bytes.
             ends: Ends, exclusive; or give ``lengths``.
             lengths: Numbers of bytes.
-
         """
         with rename_errors():
             spans = _spans(self._key(path), starts, ends, lengths)
@@ -177,7 +172,6 @@ class Store:
         Args:
             prefix: Path of a folder; default: all objects.
             offset: List only paths that sort after this one.
-
         """
         after = self._key(offset) if offset else ""
         with rename_errors():
@@ -197,7 +191,6 @@ class Store:
 
         Args:
             prefix: Path of the folder; default: the store's URL.
-
         """
         objects: list[Described] = []
         prefixes: list[str] = []
@@ -242,7 +235,6 @@ class Store:
 
         Raises:
             NotSupportedError: Tags, or attributes that cannot be written.
-
         """
         with rename_errors():
             with self._writer(path, attributes, tags, mode) as writer:
@@ -281,7 +273,6 @@ class Store:
 
         Args:
             paths: An object, or several.
-
         """
         with rename_errors():
             self._source.delete([self._key(path) for path in ([paths] if isinstance(paths, str) else paths)])
@@ -297,7 +288,6 @@ class Store:
             from_: The object.
             to: Its copy.
             overwrite: Replace an object at ``to``; False first checks with a HEAD that it does not exist.
-
         """
         with rename_errors():
             target = self._key(to)
@@ -318,7 +308,6 @@ class Store:
 
         Raises:
             InvalidURL: The names are equal; nothing was done.
-
         """
         with rename_errors():
             key, target = self._key(from_), self._key(to)
@@ -426,7 +415,6 @@ class Result:
         meta: Metadata of the object.
         attributes: ``Content-Type``, and user metadata by name.
         range: The position of the first byte, and the position after the last byte.
-
     """
 
     def __init__(self, source: Source, meta: ObjectMeta, path: str, span: tuple[int, int]) -> None:

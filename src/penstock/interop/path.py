@@ -127,7 +127,6 @@ class PenstockPath(UPath):
         b'PNG'
         >>> next(folder.iterdir()).name
         '0000.png'
-
     """
 
     parser = Names  # type: ignore[assignment]  # its methods need no instance
@@ -302,7 +301,6 @@ class PenstockPath(UPath):
 
         Returns:
             A binary or text file.
-
         """
         how = {"encoding": encoding, "errors": errors, "newline": newline}
         return open_object(self._absolute(), mode, metadata=metadata, store=self._store, **how)  # type: ignore[no-any-return]
@@ -361,7 +359,6 @@ class PenstockPath(UPath):
             OSError: The directory is not empty, and ``recursive`` is False.
             NotFound: Nothing exists at the path.
             InvalidURL: The path is a whole bucket.
-
         """
         remove_tree(*self._place(), recursive=recursive)
 
@@ -378,7 +375,6 @@ class PenstockPath(UPath):
             NotFound: Nothing exists at this path.
             InvalidURL: ``target`` is a name without a scheme (write ``path.with_name(…)``), or lies below this path.
             Unusable: ``target`` may be this path under another name; nothing was deleted.
-
         """
         if not isinstance(target, UPath) and "://" not in os.fspath(target):
             raise InvalidURL(f"{target!r} is a local file: rename takes a URL, or path.with_name(…)")

@@ -185,7 +185,6 @@ def index(  # noqa: PLR0913  each is named in the call
         600
         >>> ps.index("s3://bucket/shards/", "shards.catalog", format="tar", fields=("png", "cls"))
         <Catalog of 600 samples in 6 tar shards under s3://bucket/shards/>
-
     """
     how = _IndexOptions(include, exclude, labels, restart, format, fields, key, missing, skip, index)
     if job is None:

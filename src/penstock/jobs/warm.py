@@ -61,7 +61,6 @@ class Warmed:
         failed: Number of reads that failed.
         nodes: Number of machines; the other numbers are the sums of theirs.
         failures: The first 100 failures.
-
     """
 
     fetched: int = 0
@@ -121,7 +120,6 @@ def warm(
         60
         >>> ps.warm(ps.MapDataset.from_prefix("s3://bucket/train/3/", store=options)).present
         60
-
     """
     if on is not None:
         if part is not None:

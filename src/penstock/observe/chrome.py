@@ -43,7 +43,6 @@ class ChromeTrace:
         >>> import json
         >>> any(each["name"] == "head" for each in json.load(open("trace.json")))
         True
-
     """
 
     path: str | os.PathLike[str]

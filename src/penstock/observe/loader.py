@@ -53,7 +53,6 @@ def headroom(loader: Iterable[T], *, batches: int = 50, warm_up: int = 5) -> Hea
         ...     trained = batch + 1  # the training step
         >>> found.batches
         8
-
     """
     return Headroom(loader, whole(batches, "batches", 2), whole(warm_up, "warm_up", 0))
 
@@ -78,7 +77,6 @@ class Headroom(Generic[T]):
         >>> seen = sum(1 for batch in found)
         >>> found.batches, found.gain >= 1.0
         (5, True)
-
     """
 
     def __init__(self, loader: Iterable[T], batches: int, warm_up: int) -> None:
@@ -218,7 +216,6 @@ class Scalars:
         >>> batches = list(loader)
         >>> scalars.take()["penstock/errors"]
         0.0
-
     """
 
     def __init__(self, loader: Any, prefix: str = "penstock/") -> None:  # noqa: ANN401  this room does not import it
@@ -253,7 +250,6 @@ class Scalars:
         Args:
             writer: A ``torch.utils.tensorboard.SummaryWriter``, or Lightning's ``logger.experiment``.
             step: Number of the training step.
-
         """
 
         def add() -> None:
@@ -268,7 +264,6 @@ class Scalars:
         Args:
             run: The run.
             **values: More numbers by name, such as the loss.
-
         """
         self._guarded(lambda: run.log({**self.take(), **values}))
 

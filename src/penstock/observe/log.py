@@ -37,7 +37,6 @@ class Log:
         >>> logging.getLogger("penstock.events").setLevel(logging.DEBUG)
         >>> with to(Log()):
         ...     meta = ps.stat("s3://bucket/train/3/0000.png")
-
     """
 
     level: int = logging.DEBUG
@@ -93,7 +92,6 @@ class JsonLines:
         >>> import json
         >>> [json.loads(line)["event"] for line in open("events.jsonl")][0]
         'RequestStarted'
-
     """
 
     path: str | os.PathLike[str]

@@ -153,7 +153,6 @@ class OpenTelemetry:
         >>> from penstock.observe import OpenTelemetry, to
         >>> with to(OpenTelemetry(metrics=False, setup=lambda: (TracerProvider(), None))) as sinks:
         ...     meta = ps.stat("s3://bucket/train/3/0000.png")
-
     """
 
     traces: bool = True

@@ -45,7 +45,6 @@ class Prometheus:
         ...     from prometheus_client import REGISTRY, generate_latest
         ...     print(b"penstock_requests_total" in generate_latest(REGISTRY))
         True
-
     """
 
     port: int | None = 9464
@@ -64,7 +63,6 @@ class Prometheus:
         Raises:
             MissingExtra: ``prometheus_client`` is not installed.
             OSError: The port is already in use.
-
         """
         if not first:
             return Notice(self._board)

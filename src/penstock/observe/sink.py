@@ -113,7 +113,6 @@ class Record(NamedTuple):
         >>> from penstock.observe import Record
         >>> Record(1_700_000_000_000_000_000, Committed("s3://bucket/key", 3, "etag")).event.size_bytes
         3
-
     """
 
     at_ns: int
@@ -134,7 +133,6 @@ class Writer(Protocol):
         >>> counts.write([])
         >>> counts.records
         0
-
     """
 
     def write(self, records: Sequence[Record]) -> None:
@@ -142,7 +140,6 @@ class Writer(Protocol):
 
         Args:
             records: The records, in the order of their events.
-
         """
 
     def close(self) -> None:
@@ -171,7 +168,6 @@ class Sink(Protocol):
         >>> with to(Names()):
         ...     pass
         closed
-
     """
 
     @property

@@ -57,7 +57,6 @@ def to(*sinks: Sink) -> Subscription:
         ...     meta = ps.stat("s3://bucket/train/3/0000.png")
         >>> sinks.dropped
         0
-
     """
     if not sinks:
         raise Unusable("penstock.observe.to takes one sink or more: JsonLines(path), say")
@@ -81,7 +80,6 @@ class Subscription:
         >>> meta = ps.stat("s3://bucket/train/3/0000.png")
         >>> sinks.close(), sinks.written, sinks.dropped
         (True, 2, 0)
-
     """
 
     def __init__(self, name: str, sinks: tuple[Sink, ...], *, first: bool) -> None:
@@ -124,7 +122,6 @@ class Subscription:
 
         Returns:
             False if the time was not enough; after ``close`` see its own result.
-
         """
         if self._closed:
             return True
@@ -140,7 +137,6 @@ class Subscription:
 
         Returns:
             False if a sink was abandoned.
-
         """
         if self._closed:
             return True
@@ -279,7 +275,6 @@ class Pump:
         written: Number of records that the writer has written.
         dropped: Number of records dropped because the queue was full.
         lost: Number of records on which the writer failed.
-
     """
 
     def __init__(self, writer: Writer, name: str) -> None:

@@ -48,7 +48,6 @@ class TransportOptions(Private):
         >>> options = ps.S3Options(transport=ps.TransportOptions(connections=64, connect_timeout_s=2))
         >>> ps.stat("s3://bucket/train/3/0000.png", store=options).key
         'train/3/0000.png'
-
     """
 
     connections: int = 256
@@ -93,7 +92,6 @@ class RetryOptions(OptionsPart):
         >>> options = ps.S3Options(retry=ps.RetryOptions(attempts=3, patience_s=30))
         >>> ps.stat("s3://bucket/train/3/0000.png", store=options).key
         'train/3/0000.png'
-
     """
 
     base_s: float = 0.1
@@ -128,7 +126,6 @@ class ReadOptions(OptionsPart):
         >>> options = ps.S3Options(read=ps.ReadOptions(ahead_bytes=1 << 30, hedge=False))
         >>> ps.stat("s3://bucket/train/3/0000.png", store=options).key
         'train/3/0000.png'
-
     """
 
     split_bytes: int = 16 * _MIB
@@ -159,7 +156,6 @@ class WriteOptions(OptionsPart):
         1
         >>> ps.stat("s3://bucket/a.txt").content_type
         'text/plain'
-
     """
 
     part_bytes: int = 16 * _MIB
@@ -197,7 +193,6 @@ class CacheOptions(OptionsPart):
         b'PNG'
         >>> ps.cache.open_cache("cache").usage().entries
         1
-
     """
 
     path: str = field(default="", metadata=PUBLIC)
@@ -235,7 +230,6 @@ class NodeOptions(OptionsPart):
         >>> options = ps.S3Options(node=ps.NodeOptions(connections=512, ahead_bytes=8 << 30))
         >>> options.node.connections
         512
-
     """
 
     share: bool = True
@@ -278,7 +272,6 @@ class StoreOptions(Private):
         >>> options = ps.StoreOptions(retry=ps.RetryOptions(attempts=3))  # for a store of any kind
         >>> [each.key for each in ps.list("s3://bucket/train/3/", store=options)][0]
         'train/3/0000.png'
-
     """
 
     transport: TransportOptions = field(default_factory=TransportOptions)

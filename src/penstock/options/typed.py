@@ -48,7 +48,6 @@ class Value:
         origin: File, line and key: ``/home/me/penstock.toml:7: profiles.data.options.region``.
         folder: Directory of the file, where relative paths start.
         foreign: Whether the value is from a project's file, which may belong to someone else.
-
     """
 
     raw: object = field(repr=False)

@@ -72,7 +72,6 @@ def read(
         >>> source = penstock.ray.CatalogSource(catalog)  # what read(catalog) gives to Ray
         >>> [block.num_rows for task in source.get_read_tasks(2) for block in task()]
         [30, 30]
-
     """
     found: ray.data.Dataset = ray.data.read_datasource(CatalogSource(catalog, store=store), **options)
     return found
@@ -90,7 +89,6 @@ class CatalogSource(Datasource):
         >>> import penstock.ray
         >>> penstock.ray.CatalogSource(ps.Catalog.scan("s3://bucket/train/3/")).get_name()
         'Penstock'
-
     """
 
     def __init__(self, catalog: Catalog | str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:

@@ -106,7 +106,6 @@ def write(  # noqa: PLR0913  the options of ps.pack
         >>> sink = penstock.ray.ShardSink("s3://bucket/shards-of-ray/")  # what write(rows, url) gives to Ray
         >>> sink.get_name()
         'Penstock'
-
     """
     if not isinstance(rows, ray.data.Dataset):
         raise Unusable(f"rows must be a dataset of Ray Data, got {kind_of(rows)}; ps.pack writes those of Penstock")
@@ -134,7 +133,6 @@ class ShardSink(Datasink[Any]):
         >>> import penstock.ray
         >>> penstock.ray.ShardSink("s3://bucket/shards-of-ray/", samples=1000).get_name()
         'Penstock'
-
     """
 
     def __init__(  # noqa: PLR0913  as write
@@ -197,7 +195,6 @@ class ShardSink(Datasink[Any]):
 
         Returns:
             The names and records of its shards.
-
         """
         there = self._there(only=())
         task = f"{ctx.task_idx:06}"

@@ -40,7 +40,6 @@ class Reported(NamedTuple):
         >>> from penstock.ray import Reported
         >>> Reported("s3://bucket/run/", step=3).step
         3
-
     """
 
     url: str
@@ -87,7 +86,6 @@ def report(
         >>> def train(settings):  # for ray.train.torch.TorchTrainer(train, …)
         ...     run = ps.CheckpointManager("s3://bucket/run/")
         ...     penstock.ray.report({"loss": 0.1}, run, 100, {"weight": torch.zeros(2)})
-
     """
     with require_extras("penstock.ray needs Ray Train", ray="ray", torch="torch"):
         import ray.train
@@ -150,7 +148,6 @@ def reported(checkpoint: Checkpoint) -> Reported:
         True
         >>> penstock.ray.reported(Kept())
         Reported(url='s3://bucket/run/', step=100)
-
     """
     with suppress(OSError, Damaged), checkpoint.as_directory() as folder:
         path = Path(os.fspath(folder), _FILE)

@@ -38,7 +38,6 @@ class Opening:
         >>> from penstock.stores.store import Opening
         >>> Opening("s3", "bucket", options=None, settings=None, environ={}).root
         's3://bucket/'
-
     """
 
     scheme: str
@@ -67,7 +66,6 @@ class Route:
         >>> from penstock.stores.store import Route
         >>> Route("s3", "bucket", base="train/", settings=None).base
         'train/'
-
     """
 
     scheme: str
@@ -105,7 +103,6 @@ class Store:
         ...     name, schemes = "the shelf", ("shelf",)
         >>> Shelf().split("bucket/a/key")
         ('bucket', 'a/key')
-
     """
 
     name: str = ""
@@ -142,7 +139,6 @@ class Store:
 
         Args:
             opening: Bucket, with options and settings.
-
         """
         raise NotImplementedError(f"{type(self).__name__} must define open(opening)")
 
@@ -154,7 +150,6 @@ class Store:
 
         Returns:
             Bucket and key: joined by ``/``, they give the text again. A bucket may hold a ``/`` (``host/container``).
-
         """
         bucket, _, key = rest.partition("/")
         return bucket, key
@@ -164,7 +159,6 @@ class Store:
 
         Args:
             bucket: Name of the bucket.
-
         """
         return "" if self._fits(bucket) else f"{bucket[:80]!r} cannot be a bucket: {self.bucket_rule}"
 
@@ -175,7 +169,6 @@ class Store:
 
         Args:
             key: Key, unescaped.
-
         """
         return ""
 
@@ -191,7 +184,6 @@ class Store:
 
         Raises:
             ConfigError: A value is invalid, or a required one is missing.
-
         """
         return None, None
 
@@ -200,7 +192,6 @@ class Store:
 
         Args:
             settings: Settings that ``resolve`` returned.
-
         """
         return None
 
@@ -209,7 +200,6 @@ class Store:
 
         Args:
             text: The URL as given.
-
         """
         return ""
 
@@ -218,7 +208,6 @@ class Store:
 
         Args:
             bucket: Name of the bucket: of a profile, where ``profiles`` is set.
-
         """
         return self
 
@@ -233,7 +222,6 @@ class Store:
 
         Raises:
             ConfigError: The options are another store's, or a part of them cannot be used here.
-
         """
         mine = self.options
         kind: type = type(options)
@@ -270,7 +258,6 @@ class Store:
 
         Raises:
             MissingExtra: A library that the store needs is not installed.
-
         """
         try:
             return self.open(opening)

@@ -73,7 +73,6 @@ class Location:
             allows.
         ConfigError: The store of the scheme is broken (``find_store``); the profile does not exist or is
             invalid.
-
     """
 
     scheme: str
@@ -140,7 +139,6 @@ def parse(url: str | os.PathLike[str]) -> Location:
         InvalidURL: The text is empty, has no bucket, is a Windows path, has credentials or a port in the place of the
             bucket, or has a key that no store can hold.
         UnknownScheme: The scheme is unknown; the message lists the known schemes and suggests one.
-
     """
     text = _convert_url(url)
     # Only the variable counts: a file in a home directory must not redirect URLs.

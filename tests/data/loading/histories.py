@@ -36,7 +36,6 @@ class Run:
         stop: After how many events it ends, by a crash.
         saved: After how many of these its last state was saved.
         torchdata: Its loader is torchdata's, over batches of ours; and its states are made elastic.
-
     """
 
     every: int

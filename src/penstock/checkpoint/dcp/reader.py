@@ -158,7 +158,6 @@ class StorageReader(Located, storage.StorageReader):
         >>> dcp.load(state, storage_reader=StorageReader("s3://bucket/dcp/"), no_dist=True)
         >>> state
         {'a': tensor([1., 1.])}
-
     """
 
     def __init__(self, url: Id, *, weights_only: bool = True, store: StoreOptions | str | None = None) -> None:
@@ -179,7 +178,6 @@ class StorageReader(Located, storage.StorageReader):
         Raises:
             NotFound: No checkpoint exists there.
             CheckpointError: The metadata is damaged.
-
         """
         rank = kwargs.get("rank")
         if rank is None:
@@ -225,7 +223,6 @@ class StorageReader(Located, storage.StorageReader):
             Truncated: An object's size differs from the metadata.
             Changed: The checkpoint was replaced meanwhile.
             Unusable: An item is more than weights.
-
         """
         marker = self._read()
         try:

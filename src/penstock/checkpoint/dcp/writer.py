@@ -83,7 +83,6 @@ class StorageWriter(Located, storage.StorageWriter):
         >>> saved = dcp.save({"a": torch.ones(2)}, storage_writer=StorageWriter("s3://bucket/step1/"), no_dist=True)
         >>> ps.stat("s3://bucket/step1/checkpoint.json").key
         'step1/checkpoint.json'
-
     """
 
     def __init__(
@@ -133,7 +132,6 @@ class StorageWriter(Located, storage.StorageWriter):
 
         Raises:
             Unusable: A tensor cannot be saved; nothing was written.
-
         """
         for item in plan.items if self._layout == "penstock" else ():
             data = item.tensor_data
@@ -148,7 +146,6 @@ class StorageWriter(Located, storage.StorageWriter):
         Raises:
             AlreadyExists: A checkpoint exists, and ``overwrite`` is False.
             Unusable: There are too many parts of tensors for one manifest; nothing was written.
-
         """
         if self._layout == "penstock":
             records.check_size(plans)
@@ -169,7 +166,6 @@ class StorageWriter(Located, storage.StorageWriter):
 
         Returns:
             A future with the locations of the items, which is done.
-
         """
         future: Future[list[WriteResult]] = Future()
         future.set_result(self._written(plan, planner) if plan.items else [])
@@ -182,7 +178,6 @@ class StorageWriter(Located, storage.StorageWriter):
             AlreadyExists: Another save was committed there meanwhile; it stays. ``PreconditionFailed``: the other save
                 replaced the checkpoint that this save was to replace.
             Unusable: The planner's data cannot be encoded as JSON, or a rank wrote to another URL.
-
         """
         locations = self._located(results)
         if self._layout == "torch":

@@ -45,7 +45,6 @@ class AsyncCheckpointer:
         ...     background.save(1, {"weight": torch.ones(3)})
         >>> run.steps()
         [1]
-
     """
 
     def __init__(self, manager: CheckpointManager, *, staging_bytes: int | None = None) -> None:
@@ -88,7 +87,6 @@ class AsyncCheckpointer:
             Unusable: The state has more bytes than ``staging_bytes``, or contains more than weights; or the step or
                 the metric is not a number.
             PenstockError: The previous save failed; this one was not started.
-
         """
         switch(overwrite, "overwrite")
         self.wait()

@@ -74,7 +74,6 @@ class CheckpointManager:
         >>> run.save(100, {"weight": torch.zeros(2)})
         >>> run.latest(), run.restore()
         (100, {'weight': tensor([0., 0.])})
-
     """
 
     def __init__(
@@ -104,7 +103,6 @@ class CheckpointManager:
 
         Args:
             group: A process group of any backend that can send objects, such as ``torch.distributed.group.WORLD``.
-
         """
         torch_module()
         from penstock.checkpoint.run.ranks import Ranks
@@ -150,7 +148,6 @@ class CheckpointManager:
             AlreadyExists: The step is already committed, and ``overwrite`` is False.
             PreconditionFailed: Another process replaced or deleted the step meanwhile; its result stays.
             PenstockError: The step could not be written; older steps are unchanged.
-
         """
         switch(overwrite, "overwrite")
         everything = self._gather(state, loader, weights_only=weights_only)
@@ -204,7 +201,6 @@ class CheckpointManager:
             NotFound: The folder does not exist.
             Unusable: The folder contains no file, or an entry that cannot be kept; the message names it, and nothing
                 was sent.
-
         """
         switch(overwrite, "overwrite")
         self._put(step, FOLDER, partial(upload_folder, folder), metric, overwrite=overwrite)
@@ -271,7 +267,6 @@ class CheckpointManager:
             StateMismatch: The saved position does not fit ``loader``.
             Unusable: Several ranks saved it, and ``into`` is None; or ``into`` lacks tensors of it, such as the moments
                 of an optimizer before its first step, or does not fit it otherwise.
-
         """
         switch(weights_only, "weights_only")
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
@@ -311,7 +306,6 @@ class CheckpointManager:
 
         Raises:
             AlreadyExists: ``folder`` is not empty. Other errors are those of ``restore``.
-
         """
         with operation("restore", str, self._url):
             self._restore(None).files(step, folder)
@@ -324,7 +318,6 @@ class CheckpointManager:
 
         Raises:
             NotFound: The step is not committed.
-
         """
         return self._steps.describe(checked_step(step))
 
@@ -336,7 +329,6 @@ class CheckpointManager:
 
         Yields:
             The URL of a verified object.
-
         """
         return CommittedCheckpoint(self._source, self._steps.folder(checked_step(step))).verify()
 
@@ -348,7 +340,6 @@ class CheckpointManager:
 
         Raises:
             NotFound: A step is not committed; the message names it, and nothing was deleted.
-
         """
         self._steps.delete([checked_step(step) for step in steps])
 
@@ -364,7 +355,6 @@ class CheckpointManager:
 
         Returns:
             URLs of the deleted objects.
-
         """
         return self._steps.clean(older_than_s, self._mine)
 

@@ -205,7 +205,6 @@ class StepDescription(NamedTuple):
         size: Total bytes of its objects.
         objects: Number of its objects.
         metric: The metric that the step was saved with.
-
     """
 
     step: int

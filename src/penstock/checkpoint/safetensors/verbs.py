@@ -90,7 +90,6 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
         >>> ps.save_safetensors({"weight": torch.zeros(2)}, "s3://bucket/model.safetensors")
         >>> ps.load_safetensors("s3://bucket/model.safetensors")
         {'weight': tensor([0., 0.])}
-
     """
     switch(overwrite, "overwrite")
     source, key = open_source(url, store)
@@ -147,7 +146,6 @@ def load_safetensors(
         >>> ps.save_safetensors({"a": torch.zeros(2), "b": torch.ones(1)}, "s3://bucket/ab.safetensors")
         >>> ps.load_safetensors("s3://bucket/ab.safetensors", names=["b"])
         {'b': tensor([1.])}
-
     """
     if isinstance(names, str):
         raise Unusable(f"names is several names, not the one {names!r}")
@@ -180,7 +178,6 @@ def open_safetensors(
         >>> with ps.open_safetensors("s3://bucket/m.safetensors") as file:
         ...     file.get_slice("weight")[1]
         tensor([3, 4, 5])
-
     """
     source, key = open_source(url, store)
     return Safetensors(source, resolve(source, key), source.url(key), device)

@@ -350,7 +350,6 @@ class Checkpoint:
         ...     torch.save(torch.arange(3), file)
         >>> torch.load(checkpoint.reader("s3://bucket/weights.pt"))
         tensor([0, 1, 2])
-
     """
 
     def __init__(self, store: StoreOptions | str | None = None) -> None:
@@ -364,7 +363,6 @@ class Checkpoint:
 
         Returns:
             A binary file; its requests are those of ``ps.open``.
-
         """
         return open_object(url, "wb", store=self._store)
 
@@ -379,6 +377,5 @@ class Checkpoint:
 
         Raises:
             NotFound: The object does not exist.
-
         """
         return open_object(url, "rb", store=self._store)

@@ -57,7 +57,6 @@ def save(
         >>> ps.save({"weight": torch.zeros(2)}, "s3://bucket/model.pt")
         >>> ps.load("s3://bucket/model.pt")
         {'weight': tensor([0., 0.])}
-
     """
     with Checkpoint(store).writer(url) as writer, bar(f"saving {writer.name}", 1, None, shown=progress) as count:
         dump(obj, cast("BinaryIO", _CountedFile(writer, count)))
@@ -117,7 +116,6 @@ def load(
         >>> ps.save({"weight": torch.zeros(2), "step": 7}, "s3://bucket/model.pt")
         >>> ps.load("s3://bucket/model.pt", lazy=True)["weight"].load()
         tensor([0., 0.])
-
     """
     for name, value in (("weights_only", weights_only), ("lazy", lazy)):
         switch(value, name)
@@ -162,7 +160,6 @@ class LazyTensor:
         dtype: The tensor's dtype.
         requires_grad: Whether the tensor requires a gradient.
         parameter: Whether it is a ``torch.nn.Parameter``.
-
     """
 
     shape: torch.Size
@@ -185,7 +182,6 @@ class LazyTensor:
         Raises:
             ChecksumMismatch: The bytes do not match their CRC-32.
             Changed: The file was replaced.
-
         """
         import torch
 

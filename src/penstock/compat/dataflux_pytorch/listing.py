@@ -89,7 +89,6 @@ class Config:
         prefix: List only objects whose names begin with it; None: the whole bucket.
         list_retry_config: A ``google.api_core.retry.Retry`` for the listing; None: Penstock's own settings.
         download_retry_config: The same for reads.
-
     """
 
     sort_listing_results: bool = False

@@ -321,7 +321,6 @@ class StorageClient(_ProfileNames):
             show_attributes: Also request each object's metadata: a HEAD for each.
             patterns: Pairs of ``PatternType`` and glob (of ``fnmatch``) for the whole key; the last match decides.
             symlink_handling: Must be FOLLOW.
-
         """
         if attribute_filter_expression is not None:
             refuse("attribute_filter_expression", "filter by the metadata that show_attributes=True yields")
@@ -460,7 +459,6 @@ class StorageClient(_ProfileNames):
             NotFound: The source is empty; nothing was changed.
             Unsupported: Another mode, ``preserve_source_attributes=False``, or a pattern that includes again what an
                 earlier one excludes.
-
         """
         _follows(symlink_handling)
         if getattr(execution_mode, "value", execution_mode) != ExecutionMode.LOCAL.value:

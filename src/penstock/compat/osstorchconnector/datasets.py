@@ -125,7 +125,6 @@ class DataObject(io.BytesIO):
         key: ``/bucket/key``.
         size: Bytes.
         label: Label in the manifest; "" without one.
-
     """
 
     def __init__(self, key: str = "", data: bytes = b"", label: object = "") -> None:
@@ -220,7 +219,6 @@ class _Constructors:
         Raises:
             NotFound: No object matches.
             InvalidURL: ``oss_uri`` has another form.
-
         """
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
         return cls._made(of_prefix(oss_uri, access), transform, access)
@@ -305,7 +303,6 @@ class OssMapDataset(_Constructors, Dataset[Any]):
             Damaged: The object is not a tar archive, or is incomplete.
             Unsupported: The archive is compressed, or has a link or a sparse file.
             ValueError: The URIs are of different buckets, or ``tar_uri`` is empty.
-
         """
         access = Access(endpoint, cred_path, config_path, cred_provider, region)
         catalog = of_tar(tar_uri, tar_index_uri, access)

@@ -32,7 +32,6 @@ class S3ClientConfig:
             progress.
         profile: Profile name in the shared AWS files.
         requester_pays: Pay for requests to buckets with Requester Pays.
-
     """
 
     throughput_target_gbps: float = _GBPS

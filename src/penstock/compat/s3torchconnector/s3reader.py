@@ -51,7 +51,6 @@ class S3Reader(io.BufferedIOBase):
     Attributes:
         bucket: The object's bucket.
         key: The object's key.
-
     """
 
     bucket: str

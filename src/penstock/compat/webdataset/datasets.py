@@ -93,7 +93,6 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         Unsupported: An argument has a value that is not here; the text says what to use.
         NotFound: A shard does not exist.
         Damaged: A shard is not a tar file, or is incomplete.
-
     """
 
     def __init__(

@@ -82,7 +82,6 @@ class Catalog(Contents):
         (600, 'train/9/0059.png')
         >>> [len(each) for each in catalog.split(0.9, seed=1, by="label")]
         [540, 60]
-
     """
 
     def __init__(self, *_given: object, **_options: object) -> None:
@@ -136,7 +135,6 @@ class Catalog(Contents):
             >>> catalog = ps.Catalog.scan("s3://bucket/train/", include="[34]/*.png", labels="folder")
             >>> len(catalog), catalog.classes
             (120, ('3', '4'))
-
         """
         if labels is not None:
             check_rule(labels)
@@ -199,7 +197,6 @@ class Catalog(Contents):
 
                 manifest = "s3://inventories/bucket/daily/2026-11-26T01-00Z/manifest.json"
                 catalog = ps.Catalog.from_inventory(manifest, "s3://bucket/train/", include="*.png")
-
         """
         place, wanted = parse(url), (globs(include), globs(exclude))
         with tally(f"reading the inventory of {place.root}", shown=progress) as count:
@@ -268,7 +265,6 @@ class Catalog(Contents):
             >>> catalog = ps.Catalog.from_shards("s3://bucket/shards/", fields=("png", "cls"))
             >>> len(catalog), ps.MapDataset(catalog)[0]["cls"].read()
             (600, b'0')
-
         """
         if labels is not None:
             check_rule(labels)
@@ -309,7 +305,6 @@ class Catalog(Contents):
             >>> ps.Catalog.scan("s3://bucket/train/").save("s3://bucket/train.catalog")
             >>> ps.Catalog.open("s3://bucket/train.catalog")
             <Catalog of 600 objects under s3://bucket/train/>
-
         """
         place = parse(url)
         try:
@@ -354,7 +349,6 @@ class Catalog(Contents):
         Raises:
             Unusable: The keys are not in strictly ascending order; the catalog has columns; it has classes and
                 ``labels`` is not given, or the reverse; ``url`` is not below ``base``; or globs are given for shards.
-
         """
         if self.fields:
             raise Unusable("a catalog of groups cannot be refreshed, since a new object may belong to any: scan again")
@@ -397,7 +391,6 @@ class Catalog(Contents):
         Args:
             url: The file.
             store: Options, or the name of a profile; default: environment and profile.
-
         """
         saved = self._saved()
         with open_object(url, "wb", store=store) as writer:
@@ -437,7 +430,6 @@ class Catalog(Contents):
             >>> catalog = ps.Catalog.build("s3://bucket/", "train/", entries)
             >>> ps.MapDataset(catalog)[0].data.tobytes()
             b'PNG'
-
         """
         return make_catalog(root, *build_table(base, entries))
 
@@ -451,7 +443,6 @@ class Catalog(Contents):
         Raises:
             IndexError: An index is out of range.
             Unusable: ``index`` has another type.
-
         """
         if isinstance(index, slice):
             return self._showing(self._table, self._rows[index])
@@ -484,7 +475,6 @@ class Catalog(Contents):
 
         Raises:
             Unusable: A condition is invalid, or needs sizes or labels that entries lack.
-
         """
         asked = Conditions(size, globs(include), globs(exclude), mask, labels)
         return self._picked(match_entries(self._table, self._indices, len(encode(self.base)), asked))
@@ -507,7 +497,6 @@ class Catalog(Contents):
 
         Raises:
             Unusable: The parts do not add up, a part would be empty, or a class has fewer entries than there are parts.
-
         """
         skip, number = len(encode(self.base)), whole(seed, "seed")
         return tuple(map(self._picked, divide_rows(self._table, self._indices, parts, skip, number, by)))
@@ -519,7 +508,6 @@ class Catalog(Contents):
 
         Raises:
             Unusable: The catalogs are of different buckets, or only one has classes, or a column.
-
         """
         if not isinstance(other, Catalog):
             return NotImplemented
@@ -558,7 +546,6 @@ class Catalog(Contents):
             >>> sample = ps.MapDataset(catalog)[3]
             >>> sample.key, sample.fields, sample["0001.png"].key
             ('3', ('0000.png', '0001.png'), 'train/3/0001.png')
-
         """
         wanted = check_grouping(group, fields, missing)
         if self.format is not None:
@@ -600,7 +587,6 @@ class Catalog(Contents):
             >>> sample = ps.MapDataset(ps.Catalog.join({"image": images, "mask": masks}))[1]
             >>> sample.key, sample["image"].key, sample["mask"].key
             ('0001', 'train/3/0001.png', 'train/4/0001.png')
-
         """
         given: Any = catalogs
         if not isinstance(given, Mapping) or not given:
@@ -628,7 +614,6 @@ class Catalog(Contents):
 
         Raises:
             Unusable: An entry has no label, or one that is not in ``classes``.
-
         """
         table = self._table.take(self._indices)
         blocks = names(table, range(table.rows), len(encode(self.base)))
@@ -645,7 +630,6 @@ class Catalog(Contents):
 
         Raises:
             Unusable: A column has the wrong length, or values of another type.
-
         """
         made = {name: check_column(name, values, len(self)) for name, values in columns.items()}
         table = self._table.take(self._indices)

@@ -63,7 +63,6 @@ class Contents:
 
         Raises:
             Unusable: The catalog has no classes.
-
         """
         if self._table.classes is None:
             raise Unusable('this catalog has no classes: scan(…, labels="folder"), or with_labels(…)')

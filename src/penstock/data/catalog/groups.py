@@ -53,7 +53,6 @@ class FieldObjects(NamedTuple):
         base: The prefix of their keys that is not part of their names.
         table: The objects.
         places: The row of ``table`` of each sample, -1 where it lacks the field; None: the row of the same number.
-
     """
 
     root: str
@@ -111,7 +110,6 @@ class FieldGroup:
             The rows of the table then repeat the first object of each sample.
         rule: Rule from a name below the base to the key of its sample; "": the whole name.
         parts: The objects of each field but the lead.
-
     """
 
     fields: tuple[str, ...]

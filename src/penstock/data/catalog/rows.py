@@ -165,7 +165,6 @@ class Entry(NamedTuple):
         label: The class number; or any JSON value from the manifest, None without a label.
         etag: ETag of the listed version, without quotes; empty if unknown.
         offset: The first byte of the range; -1 when the entry is the whole object.
-
     """
 
     key: str

@@ -58,7 +58,6 @@ class Resumable:
 
     Attributes:
         plan: The sampling plan, which assigns samples to batches.
-
     """
 
     def __init__(self, plan: SamplingPlan, catalog: Contents | None, iterations: Iterations) -> None:
@@ -94,7 +93,6 @@ class Resumable:
 
         Raises:
             Unusable: That iteration has fewer batches.
-
         """
         latest = self._iterations.epochs.latest()
         begun = latest if epoch is None else latest._replace(epoch=whole(epoch, "an epoch"), position=0)
@@ -300,7 +298,6 @@ class IndexedDataset(BatchableDataset):
             seed: Seed of the order.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
             place: This process's rank, as for ``IterableDataset``.
-
         """
         order, iterations = self._fit_order(shuffle), Iterations(place)
         plan = SamplingPlan(samples=len(self), batch=batch_size, order=order, seed=seed, tail=tail)
@@ -316,7 +313,6 @@ class SourceShare(NamedTuple):
         wanted: Its share of the samples by the present weights, 0 to 1.
         samples: Samples that it has delivered, those included that are ready and not yet taken.
         waited_s: Seconds that reading waited for its bytes.
-
     """
 
     name: str
@@ -332,7 +328,6 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         dataset: The dataset whose samples are batched.
         collate_fn: Function that makes a batch of a list of samples; default: torch's ``default_collate``, except that
             bare ``Sample``s stay a list.
-
     """
 
     def __init__(
@@ -390,7 +385,6 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
         Raises:
             Unusable: The latest iteration began in another process.
-
         """
         begun, coming, latest = self._iterations.epochs.latest(), self.coming(), self._latest
         here = latest is not None and (begun == latest.cursor or get_worker_info() is not None)
@@ -517,7 +511,6 @@ class PlannedSample:
             position in it.
         repeat: Whether the sample is a repeat within this epoch that only fills up a batch.
         source: Name of its source in a ``ps.Mix``, in whose dataset it has the number ``index``; empty otherwise.
-
     """
 
     index: int
@@ -597,7 +590,6 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         >>> loader = torch.utils.data.DataLoader(dataset, batch_sampler=sampler, collate_fn=list)
         >>> len(next(iter(loader))), len(loader)
         (8, 8)
-
     """
 
     @_hint_arguments

@@ -241,7 +241,6 @@ class ConcatMap(_Concat, IndexedDataset, Dataset[Any]):
     Attributes:
         parts: The datasets, in order; each keeps its transform and its store.
         classes: The names of the classes: the union of those of the parts, sorted.
-
     """
 
     def __len__(self) -> int:
@@ -318,7 +317,6 @@ def concat(
         >>> both = ps.concat(objects, shards)
         >>> len(both), both[0] > 0, sum(map(len, ps.DataLoader(both, 100, shuffle=True)))
         (1200, True, 1200)
-
     """
     parts: list[Any] = []
     for each in datasets:

@@ -230,7 +230,6 @@ class CatalogDataset(SampleDataset):
     Attributes:
         catalog: The samples.
         transform: Function from a ``Sample`` to what the dataset yields; None: the ``Sample`` itself.
-
     """
 
     catalog: Catalog
@@ -404,7 +403,6 @@ class CatalogDataset(SampleDataset):
             >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", include="[34]/*.png", labels="folder")
             >>> len(dataset.catalog), dataset.classes
             (120, ('3', '4'))
-
         """
         return Catalog.scan(
             url,
@@ -450,7 +448,6 @@ class CatalogDataset(SampleDataset):
             >>> urls = ["s3://bucket/train/3/0000.png", "s3://bucket/train/4/0000.png"]
             >>> [sample.key for sample in ps.MapDataset.from_objects(urls)]
             ['train/3/0000.png', 'train/4/0000.png']
-
         """
         return make_url_catalog(urls, labels=labels, allow_empty=allow_empty)
 
@@ -500,7 +497,6 @@ class CatalogDataset(SampleDataset):
             >>> dataset = ps.MapDataset.from_manifest("list.txt", base="s3://bucket/train/")
             >>> [(sample.key, sample.label) for sample in dataset]
             [('train/3/0000.png', 'three'), ('train/4/0000.png', 'four')]
-
         """
         if fields is not None or missing != "error":
             check_grouping("stem", fields, missing)
@@ -562,7 +558,6 @@ class CatalogDataset(SampleDataset):
             >>> dataset = ps.MapDataset.from_catalog("s3://bucket/three.catalog")
             >>> len(dataset.catalog)
             60
-
         """
         return catalog if isinstance(catalog, Catalog) else Catalog.open(catalog, store=store)
 
@@ -623,7 +618,6 @@ class CatalogDataset(SampleDataset):
             >>> dataset = ps.MapDataset.from_shards("s3://bucket/shards/", fields=("png", "cls"))
             >>> next(iter(dataset))["cls"].read(), len(dataset.catalog)
             (b'0', 600)
-
         """
         return Catalog.from_shards(
             urls,

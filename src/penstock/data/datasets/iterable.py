@@ -55,7 +55,6 @@ class OrderedIterable(BatchableDataset, TorchIterableDataset[Any]):
 
         Args:
             epoch: Number of the epoch, from 0.
-
         """
         self._iterations.set_epoch(epoch)
 
@@ -72,7 +71,6 @@ class OrderedIterable(BatchableDataset, TorchIterableDataset[Any]):
                 splits the last samples evenly, and repeats samples only for ranks that would have none; ``"pad"`` fills
                 up the batch with repeats; ``"drop"`` leaves the last samples out. Repeats are the epoch's first
                 samples, marked ``Sample.repeat``.
-
         """
         if type(self).__iter__ is not OrderedIterable.__iter__:
             raise Unusable(
@@ -130,7 +128,6 @@ class IterableDataset(CatalogDataset, OrderedIterable):
         >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/3/", shuffle=True, seed=1)
         >>> sum(1 for sample in dataset)
         60
-
     """
 
     # Public here: the reference lists what a class has itself.

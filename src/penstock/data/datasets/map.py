@@ -70,7 +70,6 @@ class MapDataset(CatalogDataset, IndexedDataset, Dataset[Any]):
         >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/", transform=lambda sample: sample.read()[1:4])
         >>> dataset[0], len(dataset[:100])
         (b'PNG', 100)
-
     """
 
     def __init_subclass__(cls, **options: Any) -> None:  # noqa: ANN401  of other base classes
@@ -139,7 +138,6 @@ class MapDataset(CatalogDataset, IndexedDataset, Dataset[Any]):
             >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/3/")
             >>> dataset.subset(np.array([5, 3]))[0].key
             'train/3/0005.png'
-
         """
         return part_of(self, indices)
 
@@ -171,7 +169,6 @@ class DatasetPart(MapDataset):
     Attributes:
         whole: The dataset that reads.
         rows: The index in ``whole`` of each sample.
-
     """
 
     def __init__(self, whole: MapDataset, rows: range | Picked, catalog: Catalog) -> None:

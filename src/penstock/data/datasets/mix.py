@@ -112,7 +112,6 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         >>> loader = ps.DataLoader(mix, 8, shuffle=True)
         >>> sorted(next(iter(loader)))
         ['cats', 'cats', 'cats', 'cats', 'cats', 'cats', 'dogs', 'dogs']
-
     """
 
     takes_order = True
@@ -181,7 +180,6 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             >>> mix = ps.Mix.by("label", images, batches="one-source")
             >>> sorted(len(set(batch.tolist())) for batch in ps.DataLoader(mix, 20, shuffle=True))[-1]
             1
-
         """
         if not isinstance(dataset, MapDataset):
             raise Unusable(f"Mix.by takes a MapDataset, got {kind_of(dataset)}")
@@ -226,7 +224,6 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             seed: Seed of the order.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
             place: This process's rank, as for ``IterableDataset``.
-
         """
         prepared = self._batched(batch_size, shuffle=shuffle, seed=seed, place=place)
         for name, each in zip(self.sources, prepared, strict=True):

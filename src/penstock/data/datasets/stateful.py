@@ -125,7 +125,6 @@ def elastic_state(state: Mapping[str, Any]) -> dict[str, Any]:
         >>> first = next(iter(loader))
         >>> ps.elastic_state(loader.state_dict())["position"]
         8
-
     """
     try:
         snapshot = state.get("_snapshot")

@@ -55,7 +55,6 @@ class RankReport:
         recommendation: One recommendation.
         batches: Batches received.
         samples: Samples in these batches.
-
     """
 
     rank: int
@@ -87,7 +86,6 @@ class GroupReport:
         >>> group = ps.observe.merge_reports(loader.report())
         >>> group.slowest.rank, group.missing
         (0, ())
-
     """
 
     ranks: tuple[RankReport, ...]
@@ -137,7 +135,6 @@ class GroupReport:
             >>> batches = list(loader)
             >>> ps.observe.merge_reports(loader.report()).plot().get_ylabel()
             'rank'
-
         """
         ax = axes(ax, (7.0, 1.5 + 0.3 * len(self.ranks)))
         names = [str(each.rank) for each in self.ranks]
@@ -218,7 +215,6 @@ def merge_reports(
         's3://bucket/reports/0.json'
         >>> ps.observe.merge_reports("s3://bucket/reports/*.json").ranks[0].samples
         60
-
     """
     given = [reports] if isinstance(reports, Summary | str) or hasattr(reports, "__fspath__") else reports
     if not isinstance(given, Iterable):

@@ -148,7 +148,6 @@ class DataLoader:
         >>> loader = ps.DataLoader(dataset, batch_size=8, shuffle=True)
         >>> next(iter(loader)).shape, len(loader)
         (torch.Size([8]), 75)
-
     """
 
     # None as in torch's loader when that does not form the batches; Lightning reads it.
@@ -257,7 +256,6 @@ class DataLoader:
 
         Args:
             epoch: Number of the epoch, from 0; default without a call: the next epoch.
-
         """
         self._batches.set_epoch(epoch)
         self._trainer.epoch = None
@@ -441,7 +439,6 @@ class DataLoader:
 
         Raises:
             Unusable: The batch, epoch or rank does not exist.
-
         """
         return self._batches.inspect(batch, epoch=epoch, rank=rank)
 
@@ -455,7 +452,6 @@ class DataLoader:
 
         Args:
             prices: The store's prices, to add the cost of the requests; default: no cost.
-
         """
         from penstock.data.loading.report import is_scattered, report
         from penstock.data.loading.summary import Setup
@@ -507,7 +503,6 @@ class DataLoader:
             StateMismatch: The state belongs to another catalog, order, version or global batch, or has lanes that the
                 ranks cannot share; or another rank has a different catalog or order. Nothing has changed then.
             Unusable: ``new_weights`` are invalid, or the dataset is no ``ps.Mix``.
-
         """
         allowed = {"allow_new_global_batch": allow_new_global_batch, "allow_rereads": allow_rereads}
         stage = self._batches.plan.stage

@@ -307,7 +307,6 @@ class LoaderReport(Summary):
         >>> report = loader.report()
         >>> report.batches, report.samples, report.errors
         (3, 60, 0)
-
     """
 
     def __init__(self, summary: Summary) -> None:
@@ -341,7 +340,6 @@ class LoaderReport(Summary):
             >>> batches = list(loader)
             >>> loader.report().plot().get_xlabel()
             'seconds'
-
         """
         spent = dict(reversed(_spent(self).items()))
         total = sum(spent.values())
@@ -371,7 +369,6 @@ class LoaderReport(Summary):
             >>> batches = list(loader)
             >>> [each.get_text() for each in loader.report().plot_sources().get_xticklabels()]
             ['3', '7']
-
         """
         if not self.sources:
             raise Unusable("plot_sources() needs a loader of a ps.Mix: this report has no sources")
@@ -407,7 +404,6 @@ class LoaderReport(Summary):
 
         Raises:
             Unusable: There are several ranks, and ``{rank}`` is missing.
-
         """
         if self.world > 1 and "{rank}" not in os.fspath(url):
             raise Unusable(

@@ -221,7 +221,6 @@ class ReaderStats:
         elapsed_s: Seconds that iterations were open, in sum.
         opening_s: Seconds before the first requests of each iteration were sent: a process imports modules, looks for
             credentials and starts its thread for requests. Not part of ``waiting_s`` and ``working_s``.
-
     """
 
     batches: int = 0
@@ -263,7 +262,6 @@ class LoaderStats:
         computing_s: Seconds between receiving a batch and asking for the next one.
         workers: Counts of each worker process; with ``num_workers=0``, one item for the decoding threads.
         moving_s: Seconds of ``waiting_s`` in which the training loop's own thread moved batches to ``device``.
-
     """
 
     batches: int

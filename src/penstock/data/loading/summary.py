@@ -37,7 +37,6 @@ class Prices:
         >>> prices = ps.observe.Prices(per_1000_requests=0.0004, per_gib=0.09)
         >>> prices.of(1_000_000, size_bytes=1 << 30)
         0.49
-
     """
 
     per_1000_requests: float = 0.0
@@ -58,7 +57,6 @@ class Prices:
         Args:
             requests: Number of requests.
             size_bytes: Bytes that they read in total.
-
         """
         return requests / 1000 * self.per_1000_requests + size_bytes / _GIB * self.per_gib
 
@@ -90,7 +88,6 @@ class HostReport:
         body_bytes_per_s: Bytes per second of single bodies of 64 KiB or more.
         first_bytes: Histogram of ``first_byte_s`` as ``(low, high, count)``.
         body_rates: Histogram of ``body_bytes_per_s``, likewise.
-
     """
 
     host: str
@@ -121,7 +118,6 @@ class Context:
         num_workers: Worker processes; 0: threads.
         decode_threads: Decoding threads, with ``num_workers=0``.
         prefetch: Batches ahead.
-
     """
 
     time: str
@@ -163,7 +159,6 @@ class Summary:
         world: Number of ranks.
         context: Time, machine and loader options.
         sources: Share wanted, samples and waits of each source of a ``ps.Mix``.
-
     """
 
     cause: Cause | None

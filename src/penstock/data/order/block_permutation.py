@@ -425,7 +425,6 @@ class BlockShuffle:
         >>> order.epoch(8, seed=0, epoch=0)(np.arange(8))
         array([2, 3, 0, 1, 5, 4, 7, 6])
         >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.order.BlockShuffle(60))
-
     """
 
     block_samples: int | Sequence[int] | NDArray[np.int64] | None = None
@@ -452,7 +451,6 @@ class BlockShuffle:
         Args:
             cut: Function from the bytes of a block to the number of samples of every block, or of each: int64, shape
                 (blocks,).
-
         """
         return replace(self, block_samples=cut(self.block_bytes), block_bytes=None) if self.block_bytes else self
 

@@ -64,7 +64,6 @@ class Lanes:
         >>> order.epoch(8, seed=0, epoch=0)(np.arange(8))
         array([0, 4, 1, 5, 2, 6, 3, 7])
         >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.order.Lanes(60))
-
     """
 
     block_samples: int | Sequence[int] | NDArray[np.int64] | None = None
@@ -103,7 +102,6 @@ class Lanes:
         Args:
             cut: Function from the bytes of a block to the number of samples of every block, or of each: int64, shape
                 (blocks,).
-
         """
         return replace(self, block_samples=cut(self.block_bytes), block_bytes=None) if self.block_bytes else self
 

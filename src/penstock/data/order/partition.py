@@ -27,7 +27,6 @@ class Repeat(int):
         >>> index = ps.order.Repeat(3)
         >>> index + 1, isinstance(index, ps.order.Repeat)
         (4, True)
-
     """
 
     __slots__ = ()

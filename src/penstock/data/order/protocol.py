@@ -32,7 +32,6 @@ class Order(Protocol):
         >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/3/", shuffle=Reversed())
         >>> next(iter(dataset)).key
         'train/3/0059.png'
-
     """
 
     @property
@@ -50,7 +49,6 @@ class Order(Protocol):
 
         Raises:
             Unusable: The order does not fit this number of samples.
-
         """
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
@@ -74,7 +72,6 @@ class LaneOrder(Order, Protocol):
         (True, False)
         >>> ps.order.Lanes(64).with_lanes(8).lanes
         8
-
     """
 
     @property

@@ -50,7 +50,6 @@ class Schedule:
         frontier: Number of samples that have been looked at.
         held_bytes: Decoded bytes of the chunks that samples between the two need.
         first: Samples of the first batch; 0 before it is drawn.
-
     """
 
     def __init__(

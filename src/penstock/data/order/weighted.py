@@ -67,7 +67,6 @@ class WeightedShuffle:
         >>> batch = next(iter(ps.DataLoader(dataset, 280, shuffle=rare)))
         >>> int((batch == 7).sum()) > 70
         True
-
     """
 
     weights: Mapping[str, float] | Sequence[float] | NDArray[np.float64] | None = None
@@ -118,7 +117,6 @@ class WeightedShuffle:
 
         Raises:
             Unusable: ``weights`` lacks a class that has samples, or names another.
-
         """
         counts = np.bincount(classes, minlength=len(names)).tolist()
         there = [number for number, count in enumerate(counts) if count]

@@ -51,7 +51,6 @@ class Schedule:
         >>> schedule = ps.order.Schedule([(0, {"web": 9, "code": 1}), (200_000, {"web": 1, "code": 1})])
         >>> schedule.weights_at(100_000)
         {'web': 0.7, 'code': 0.3}
-
     """
 
     stages: Sequence[tuple[int, Mapping[str, float]]]
@@ -79,7 +78,6 @@ class Schedule:
 
         Args:
             position: Number of samples that the run has delivered, over all ranks.
-
         """
         names = [*self.stages[0][1]]
         found = [step for step in self.steps(names) if step.start <= whole(position, "position", 0)][-1]
@@ -93,7 +91,6 @@ class Schedule:
 
         Raises:
             Unusable: A stage does not have a valid weight for each source, or has others.
-
         """
         stages = [WeightStep(position, _normalize_weights(weights, names)) for position, weights in self.stages]
         found = [stages[0]]

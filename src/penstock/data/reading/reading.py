@@ -38,7 +38,6 @@ class Skipped(NamedTuple):
     Attributes:
         url: URL of the object, or another name of the sample.
         error: The error as text, because it has to cross process boundaries.
-
     """
 
     url: str

@@ -45,7 +45,6 @@ class Sample:
         >>> sample = ps.MapDataset.from_prefix("s3://bucket/train/", labels="folder")[0]
         >>> sample.key, sample.label, sample.read(4)
         ('train/0/0000.png', 0, b'\x89PNG')
-
     """
 
     # An index into ``dataset.classes``, or any JSON value that a manifest gives.
@@ -83,7 +82,6 @@ class Sample:
 
         Raises:
             KeyError: The sample has no such field.
-
         """
         raise KeyError(f"{field!r}: a sample of one object has no fields, only its bytes: read(), data")
 
@@ -105,7 +103,6 @@ class Sample:
 
         Args:
             size: Most bytes; negative or None: all remaining bytes.
-
         """
         return self._opened().read(size)
 
@@ -117,7 +114,6 @@ class Sample:
 
         Returns:
             Number of bytes read; 0 at the end.
-
         """
         return self._opened().readinto(buffer)
 
@@ -126,7 +122,6 @@ class Sample:
 
         Args:
             size: As for ``read``.
-
         """
         return self._opened().read1(size)
 
@@ -137,7 +132,6 @@ class Sample:
 
         Args:
             size: Most bytes; negative or None: no limit.
-
         """
         return self._opened().readline(size)
 
@@ -146,7 +140,6 @@ class Sample:
 
         Args:
             hint: Number of bytes; None or 0: all lines.
-
         """
         return self._opened().readlines(hint)
 
@@ -159,7 +152,6 @@ class Sample:
 
         Returns:
             The new position, from the beginning.
-
         """
         return self._opened().seek(offset, whence)
 
@@ -260,7 +252,6 @@ class FieldSample(Sample):
         >>> sample = ps.MapDataset.from_shards("s3://bucket/shards/")[0]
         >>> sample.fields, sample["cls"].read(), sample["png"].size
         (('png', 'cls'), b'0', 140)
-
     """
 
     __slots__ = ("_values",)
@@ -296,7 +287,6 @@ class FieldSample(Sample):
         Example:
             >>> dict(ps.MapDataset.from_shards("s3://bucket/shards/")[0])["cls"].read()
             b'0'
-
         """
         return self.fields
 
@@ -331,7 +321,6 @@ class FieldSample(Sample):
 
         Raises:
             Unusable: Always; the text names the fields.
-
         """
         raise Unusable(f"the sample {self.key!r} has several fields, {', '.join(self._values)}: take one, sample[…]")
 

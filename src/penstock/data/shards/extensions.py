@@ -43,7 +43,6 @@ class Extension(NamedTuple):
         shape: Length of each axis, None where values differ; None as a whole for types that have none.
         axes: Order of the axes of a value, as numbers of those that are stored; empty: as they are stored.
         known: Whether its values can be made.
-
     """
 
     name: str

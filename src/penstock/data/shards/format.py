@@ -36,7 +36,6 @@ class Units(NamedTuple):
         ends: Number of ranges of all units up to and with each one: shape (units,).
         starts: First byte of each range, in the order of the units, ascending within a unit: shape (ranges,).
         stops: The byte after each range.
-
     """
 
     firsts: NDArray[np.int64]
@@ -56,7 +55,6 @@ class Extents(NamedTuple):
         keys: The name of each sample within its shard; empty if the format has no names.
         schema: Values that the shard holds once for all its samples, and that ``ShardFormat.having`` takes; JSON.
         units: The units of samples without bytes of their own; None if each sample has a range.
-
     """
 
     offsets: NDArray[np.int64]
@@ -102,7 +100,6 @@ class ShardFormat(ABC):
         suffixes: Ends of the names of its shards, lower-case.
         most_walks: Most shards that are walked at once; fewer where a walk holds a whole shard in memory.
         in_units: Whether samples lie in units that are decoded as a whole: see ``UnitFormat``.
-
     """
 
     name: ClassVar[str]
@@ -121,7 +118,6 @@ class ShardFormat(ABC):
         Raises:
             Damaged: The shard is not what it claims to be; the text names the member and the offset.
             Unsupported: The shard has something that cannot be read by ranges; the text says what to do.
-
         """
 
     @abstractmethod
@@ -132,7 +128,6 @@ class ShardFormat(ABC):
 
         Raises:
             Damaged: The bytes are not those of a sample, or a checksum does not match.
-
         """
 
     def having(self, schema: Any) -> Self:  # noqa: ANN401, ARG002  as the format's walk returns it
@@ -140,7 +135,6 @@ class ShardFormat(ABC):
 
         Raises:
             Unusable: The schema does not match that of the shards before.
-
         """
         return self
 
@@ -149,7 +143,6 @@ class ShardFormat(ABC):
 
         Raises:
             Unusable: An argument is a function.
-
         """
         found: dict[str, Any] = {"name": self.name}
         for each in fields(self):
@@ -187,7 +180,6 @@ class UnitFormat(ShardFormat):
         Raises:
             Damaged: The bytes are not those of the unit, a checksum does not match, or they decode to more than is
                 plausible.
-
         """
 
     @abstractmethod
@@ -196,7 +188,6 @@ class UnitFormat(ShardFormat):
 
         Raises:
             Damaged: The sample cannot be made.
-
         """
 
 
@@ -231,7 +222,6 @@ class FieldsFormat(ShardFormat):
 
     Attributes:
         fields: Names of the fields to take; empty: all. A single name as a str: samples are this field alone.
-
     """
 
     fields: str | tuple[str, ...] = ()

@@ -38,7 +38,6 @@ class JsonlFormat(FieldsFormat):
     Args:
         fields: Names of values to take from the JSON object of a line, each a field of the sample; empty: the sample is
             the bytes of the line. A single name as a str: the sample is this text, in UTF-8.
-
     """
 
     name: ClassVar[str] = "jsonl"

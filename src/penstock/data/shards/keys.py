@@ -92,7 +92,6 @@ class ArchiveFormat(FieldsFormat):
         key: Rule of keys: see ``rule_of``.
         missing: What happens to a sample that lacks one of ``fields``: see ``Grouping``.
         skip: Globs of the names of members that are left out.
-
     """
 
     key: KeyRule = "first-dot"

@@ -96,7 +96,6 @@ class LitDataFormat(_LitDataChunks):
         fields: Names of the values to take; empty: all. A single name as a str, of bytes or texts: samples are these.
         columns: Name and serializer of each value, as index.json has them.
         packed: ``"sample"``: each sample is compressed with zstd.
-
     """
 
     name: ClassVar[str] = "litdata"

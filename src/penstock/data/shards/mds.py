@@ -143,7 +143,6 @@ class MdsFormat(_MdsShards):
             texts: samples are its values.
         columns: Name, encoding and size of each column, which the shards agree on; found by the index.
         stored: Take the bytes of each value as they are stored, of pickles, too.
-
     """
 
     name: ClassVar[str] = "mds"

@@ -78,7 +78,6 @@ class ParquetFormat(FieldsFormat, UnitFormat):
         fields: Names of the columns to take; empty: all. A single name as a str, of a column of bytes or texts: samples
             are its values.
         columns: Name and type of each wanted column, which the files agree on; found by the index.
-
     """
 
     name: ClassVar[str] = "parquet"

@@ -81,7 +81,6 @@ class TarFormat(ArchiveFormat):
         missing: What happens to a sample that lacks one of ``fields``: ``"error"``, ``"drop"`` to leave the sample out,
             or ``"none"`` for None as the value of the field.
         skip: Globs of the names of members that are left out.
-
     """
 
     name: ClassVar[str] = "tar"

@@ -106,7 +106,6 @@ def _library() -> Callable[[memoryview], int]:
 
     Raises:
         MissingExtra: fastcrc is not installed.
-
     """
     with require_extras("TFRecord files need fastcrc for their checksums", fastcrc="tfrecord"):
         from fastcrc.crc32 import iscsi

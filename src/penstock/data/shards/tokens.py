@@ -82,7 +82,6 @@ class TokenFile(_Tokens):
     Attributes:
         dtype: Type of the tokens as ``numpy.dtype.str``; empty: a header has it.
         kind: ``"raw"``, ``"llmc"`` or ``"npy"``; empty: by the first bytes, or else raw.
-
     """
 
     name: ClassVar[str] = "tokens"

@@ -157,7 +157,6 @@ class _Members(NamedTuple):
         values: int64, shape (members, 8). The columns are ``_START`` of the local header; ``_LEAST``, the first byte
             behind the member if the local header has no extra fields; ``_PACKED`` bytes; bytes of ``_EXTRA`` fields in
             the directory; ``_FLAGS``; ``_METHOD``; ``_CRC``; and ``_LENGTH``, bytes decompressed.
-
     """
 
     names: list[str]

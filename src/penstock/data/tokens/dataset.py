@@ -79,7 +79,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         (4, tensor([2049, 2050, 2051]), 1804)
         >>> next(iter(ps.DataLoader(dataset, 2, shuffle=ps.order.Lanes()))).shape
         torch.Size([2, 2049])
-
     """
 
     def __init__(
@@ -158,7 +157,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             >>> dataset = ps.TokenDataset.from_shards("s3://bucket/raw/", length=257, stride=256, dtype="uint32")
             >>> [(int(each[0]), int(each[-1])) for each in dataset]
             [(0, 256), (256, 512)]
-
         """
         units: Literal["tokens", "sequences", "documents"] = "tokens"
         for name, value in (("documents", documents), ("across", across)):
@@ -263,7 +261,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         Args:
             order: Order of the samples.
             iterations: Iterations of the dataset, which know the rank; None: a single rank reads.
-
         """
         dataset = copy(self)
         dataset._runs, dataset._place = runs_of(self.windows, order), iterations  # noqa: SLF001  itself
@@ -274,7 +271,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
 
         Args:
             batch: Most samples of a batch.
-
         """
         length = self.windows.shape.length
         if self.transform is not None:
@@ -296,7 +292,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         Args:
             batches: Numbers of the samples of each batch.
             workers: Number of processes that read in parallel and share the read-ahead budget.
-
         """
         runs = self._runs or runs_of(self.windows, CatalogOrder())
         made = self._made if self._own or self.transform is not None else None
@@ -308,7 +303,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
 
         Args:
             index: Number of the sample, from 0.
-
         """
         return self.windows.root + self.windows.key_of(index)
 
@@ -317,7 +311,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
 
         Args:
             batches: Returns the numbers of the samples of each batch; default: all samples, in order.
-
         """
         runs = self._runs or runs_of(self.windows, CatalogOrder())
         yield self.windows.source, iter(runs) if batches is None else runs.used(batches())

@@ -163,7 +163,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         >>> dataset = ps.ZarrDataset("s3://bucket/t2m.zarr", shuffle=True)
         >>> next(iter(ps.DataLoader(dataset, batch_size=2))).shape
         torch.Size([2, 3])
-
     """
 
     # True: the arrays of a sample are copies. False: they may be views of chunks.
@@ -299,7 +298,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             batch_size: Samples per batch and rank.
             collate_fn: Function from a list of samples to a batch; default: arrays are stacked.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
-
         """
         plan = self._plan(batch_size, tail)
         dataset, iterations = copy(self), self._iterations.apart()
@@ -346,7 +344,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             >>> train, validation = dataset.split(0.75)
             >>> len(train), len(validation)
             (3, 1)
-
         """
         return self._parts(dim, lambda along: divide_elements(len(along.inside), parts, block=block, seed=seed), gap)
 
@@ -373,7 +370,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             >>> train, validation = ps.ZarrDataset("s3://bucket/t2m.zarr").split_at(-1)
             >>> len(train), len(validation)
             (3, 1)
-
         """
         return self._parts(dim, lambda along: sides(borders, len(along.inside), along.dates), gap)
 
@@ -405,7 +401,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             >>> rare = dataset.weighted({"dim_0": [0, 1, 1, 2]})
             >>> sorted(float(sample[0]) for sample in rare)
             [3.0, 6.0, 9.0, 9.0]
-
         """
         blocks, contents = self._order, self._contents
         if not isinstance(blocks, Lanes) or not blocks.shuffle:
@@ -428,7 +423,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         Example:
             >>> ps.ZarrDataset("s3://bucket/t2m.zarr").positions()["dim_0"]
             array([0, 1, 2, 3])
-
         """
         space = self._contents.arrangement.space
         found = space.positions(np.arange(space.samples)).T
@@ -498,7 +492,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             >>> found = ps.ZarrDataset("s3://bucket/t2m.zarr").statistics(by="dim_1")
             >>> found[""].mean.tolist()
             [4.5, 5.5, 6.5]
-
         """
         names = names_of("by", by)
         arrays = [array._replace(normal=None) for array in self._arrays]
@@ -521,7 +514,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             >>> train, validation = ps.ZarrDataset("s3://bucket/t2m.zarr").split_at(-1)
             >>> found = train.statistics()
             >>> train, validation = train.normalized(found), validation.normalized(found)
-
         """
         if self._shape is None:
             raise Unusable("a Subset or weighted dataset cannot be normalized: normalize the dataset first")
@@ -567,7 +559,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         Raises:
             Unusable: An argument is invalid, or there is too little memory for such batches.
             PenstockError: A chunk cannot be read.
-
         """
         setting = TrainingSetting(batch_size, ranks, workers, latency_s, bandwidth, threads)
         sampling = self._plan(batch_size)
@@ -617,7 +608,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
 
         Args:
             batches: Returns the numbers of the samples of each batch; default: all samples.
-
         """
         some = ([index] for index in range(len(self._contents))) if batches is None else batches()
         yield self._contents.source, chunk_spans(self._contents, some)

@@ -46,7 +46,6 @@ class TrainingSetting:
 
     Raises:
         Unusable: A value is invalid: no rank, a negative latency.
-
     """
 
     batch: int
@@ -129,7 +128,6 @@ class ZarrPlan:
         advice: Changes that would be faster or cheaper.
         pictures: The chunks that the first batch touches, for each array.
         setting: The assumptions.
-
     """
 
     samples: int

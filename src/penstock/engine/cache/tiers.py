@@ -264,7 +264,6 @@ class Cache:
         >>> cache = ps.cache.open_cache("cache")
         >>> cache.verify().damaged, cache.clear("s3://bucket/train/3/").entries
         (0, 60)
-
     """
 
     def __init__(self, options: CacheOptions) -> None:
@@ -316,7 +315,6 @@ class Cache:
         Raises:
             ConfigError: The path cannot be a directory.
             OSError: The directory is unusable.
-
         """
         self._disk.check_place()
         entries = size_bytes = damaged = 0
@@ -349,7 +347,6 @@ class Cache:
         Raises:
             ConfigError: The path cannot be a directory.
             OSError: An entry may not be removed.
-
         """
         if not isinstance(prefix, str):
             raise ConfigError(f"prefix is what URLs begin with, such as 's3://bucket/train/', not {prefix!r}")
@@ -391,7 +388,6 @@ class CacheEntry:
         stored_bytes: Disk space that the entry takes.
         used_s: When it was last read, in seconds since the epoch, to within 30 s.
         kept_s: When it was written, in seconds since the epoch.
-
     """
 
     url: str
@@ -414,7 +410,6 @@ class Usage:
         stored_bytes: Disk space that it takes, including writes in progress.
         entries: Number of entries.
         hit_share: Share of recent reads that were hits, over all processes.
-
     """
 
     path: str
@@ -432,7 +427,6 @@ class Verified:
         entries: Number of entries that were compared with their checksums.
         size_bytes: Their bytes.
         damaged: Number of damaged entries, which were removed.
-
     """
 
     entries: int
@@ -447,7 +441,6 @@ class Cleared:
     Attributes:
         entries: Number of entries that were removed.
         stored_bytes: Disk space that they took.
-
     """
 
     entries: int
@@ -469,7 +462,6 @@ def open_cache(cache: CacheOptions | str | os.PathLike[str] | None = None) -> Ca
         60
         >>> ps.cache.open_cache("cache").usage().entries
         60
-
     """
     if isinstance(cache, str) and not cache:
         raise ConfigError("an empty text names no cache: leave it out for the default directory")

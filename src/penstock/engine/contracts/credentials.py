@@ -38,7 +38,6 @@ class Credentials:
         ...     return ps.credentials.Credentials("testing", "testing", expires_at=4e9)
         >>> ps.stat("s3://bucket/train/3/0000.png", store=ps.S3Options(credentials=fetched)).key
         'train/3/0000.png'
-
     """
 
     access_key: str = field(repr=False)
@@ -63,7 +62,6 @@ class BearerToken:
         >>> options = ps.GCSOptions(credentials=fetched)
         >>> fetched()
         BearerToken(expires_at=4000000000.0, found_in='')
-
     """
 
     token: str = field(repr=False)
@@ -82,7 +80,6 @@ class CredentialSource(Protocol[C_co]):
 
         Raises:
             Unauthenticated: No credentials were found; the message names the places that were searched.
-
         """
 
 

@@ -38,7 +38,6 @@ class Payload:
         data: A buffer that must not change until it has been sent.
         digest: Digest of the data by the store's ``Abilities.digest``, in hexadecimal; empty if the store checks none.
         later: Other digests by name, requested by a store after the body was made.
-
     """
 
     data: bytes | bytearray | memoryview
@@ -63,7 +62,6 @@ class Beginning(NamedTuple):
         data: The bytes.
         size: Size of the whole object; 0 if the server does not report it.
         etag: Version of the bytes; empty if the store cannot be asked for a version.
-
     """
 
     data: bytes
@@ -79,7 +77,6 @@ class Ending(NamedTuple):
         size: Size of the whole object.
         etag: Version of the bytes; empty if the store cannot be asked for a version.
         received: Number of bytes in the target; fewer than ``size - start`` if the body broke off.
-
     """
 
     start: int
@@ -95,7 +92,6 @@ class Conditions:
     Attributes:
         create: The store refuses the write if the object exists.
         replace: The store refuses the write unless the object has the version to be replaced.
-
     """
 
     create: bool = True
@@ -137,7 +133,6 @@ class Abilities:
         sums: The store reports checksums of whole objects, which the driver compares (``Summed``).
         untold_bytes: Most bytes to read of an object whose size no answer reports (``ReadOptions.unknown_bytes``).
         forks: A forked process can use the store like its parent, and finds there what the parent has written.
-
     """
 
     digest: Callable[[], Digest] | None = sha256
@@ -164,7 +159,6 @@ class Attributes:
         metadata: User metadata; names are case-insensitive.
         create_only: Refuse with ``AlreadyExists`` if the object exists.
         replaces: If not empty, refuse with ``PreconditionFailed`` unless the object has this ETag.
-
     """
 
     content_type: str = "application/octet-stream"
@@ -362,7 +356,6 @@ class Limits:
         page_keys: Most keys of one page of a listing; a driver requests this many.
         key_bytes: Longest key, in bytes of UTF-8.
         metadata_bytes: Most bytes of user metadata, names and values together.
-
     """
 
     least_part_bytes: int = 1

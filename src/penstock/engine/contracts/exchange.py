@@ -36,7 +36,6 @@ class Request:
             arrive within 10 ms may be held beyond it.
         deferred: A large answer is parsed by the thread that takes the result, so that the transport's thread can carry
             others.
-
     """
 
     method: str
@@ -60,7 +59,6 @@ class Work:
         url: Empty, because nothing is sent.
         blocks: The operation may wait (for a disk, say), so a transport with threads for it executes it. An operation
             that does not wait is a verb of an HTTP dialect that needs no request: the I/O thread executes it directly.
-
     """
 
     url: ClassVar[str] = ""
@@ -86,7 +84,6 @@ class Response:
         overflow: More bytes came than the target holds, or than were to be collected; ``body`` is then empty.
         version: Version of the object that the bytes are of, set by the parser of a read; empty if the answer names
             none that later reads can be pinned to.
-
     """
 
     status: int = 0
@@ -153,7 +150,6 @@ class Gate(Protocol):
 
     Attributes:
         closed: Whether each operation must ask before it is sent; otherwise all operations are sent.
-
     """
 
     closed: bool
@@ -184,7 +180,6 @@ class UnderWay:
         received: Bytes of the response's body so far.
         body_s: Seconds since the response's first byte; 0.0 before it.
         passed: How many other requests have ended since it was sent.
-
     """
 
     operation: Operation

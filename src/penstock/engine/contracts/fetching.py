@@ -23,7 +23,6 @@ class ReadOperation(Protocol):
         retries: How many of these were retries.
         version: Version of the object that the bytes are of, once complete: that of the span, else the one that the
             answer named, or that the cache recorded. Empty if the store names none to which later reads can be pinned.
-
     """
 
     span: Span
@@ -64,7 +63,6 @@ class ReadCounts:
         starved_s: Part of these seconds in which the budget of bytes or items allowed fewer reads than the transport
             carries at once.
         opening_s: Seconds before the first requests were sent: modules, credentials, a thread for requests.
-
     """
 
     requests: int = 0

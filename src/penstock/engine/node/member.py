@@ -73,7 +73,6 @@ class NodeRate:
         requests: Which requests: ``reads`` or ``writes``, and the URL of their prefix.
         per_s: Requests per second of all processes of the node; ``inf`` while no bound has been found.
         share_per_s: This process's share of them.
-
     """
 
     requests: str
@@ -92,7 +91,6 @@ class NodeStatus:
         connections: Requests that this process may have in flight, over all stores; ``inf`` without a limit.
         ahead_share: The part of its options' ``ahead_bytes`` that this process may use, from 0 to 1.
         rates: Rates of prefixes whose store refused requests for their rate.
-
     """
 
     directory: str = ""
@@ -301,7 +299,6 @@ def node_status() -> NodeStatus:
         True
         >>> ps.cache.node_status().connections > 0
         True
-
     """
     return member.status
 

@@ -68,7 +68,6 @@ class PenstockFileSystem(Coroutines):
         >>> files = PenstockFileSystem(region="us-east-1")
         >>> files.ls("s3://bucket/train/", detail=False)[:2]
         ['s3://bucket/train/0', 's3://bucket/train/1']
-
     """
 
     protocol: ClassVar[str] = "penstock"
@@ -148,7 +147,6 @@ class PenstockFileSystem(Coroutines):
             detail: Return a dict for each entry; False: its name.
             refresh: Ignore a cached listing.
             **options: Those that only tune; others raise ``Unsupported``.
-
         """
         files.check_options(options)
         name = self._strip_protocol(path)
@@ -168,7 +166,6 @@ class PenstockFileSystem(Coroutines):
             path: A directory or a file.
             refresh: Ignore a cached listing.
             **options: As for ``ls``.
-
         """
         files.check_options(options)
         name = self._strip_protocol(path)
@@ -263,7 +260,6 @@ class PenstockFileSystem(Coroutines):
             path2: Its copy.
             copies: List to which the copy is appended, for ``mv``.
             **options: Those that only tune; others raise ``Unsupported``: a copy keeps the metadata of its source.
-
         """
         files.check_options(options, self._url(path2))
         copied = files.copy_entry(*self._place(path1), *self._place(path2))
@@ -294,7 +290,6 @@ class PenstockFileSystem(Coroutines):
             AlreadyExists: Mode ``x``, and the file exists.
             Unusable: Any other mode, ``cache_type`` or ``compression``.
             Unsupported: An option that would be lost.
-
         """
         if mode == "rb" and (asked := asked_by_pyarrow()):
             options["pyarrow"] = asked, self._looks.take(self._strip_protocol(path))

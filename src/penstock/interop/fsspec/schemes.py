@@ -41,7 +41,6 @@ def register(*schemes: str, store: StoreOptions | str | None = None) -> None:
         >>> register("s3")
         >>> fsspec.open("s3://bucket/train/3/0000.png").open().read(4)
         b'\x89PNG'
-
     """
     given: tuple[object, ...] = schemes
     for scheme in given:

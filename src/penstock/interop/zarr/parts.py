@@ -112,7 +112,6 @@ def copy(
         >>> zarr.save_array(Store("s3://bucket/tas.zarr"), np.zeros((100, 8), "f4"))
         >>> copy("s3://bucket/tas.zarr", "s3://bucket/rows.zarr", chunks=(10, 8)).complete
         True
-
     """
     if job is None:
         if part is not None or on is not None:

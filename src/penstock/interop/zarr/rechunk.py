@@ -98,7 +98,6 @@ class ArrayCopy:
         regions: The boxes, each of which is copied as a unit.
         reads: Average number of reads of a source object: 1.0 is once.
         region_bytes: The most memory that one region takes.
-
     """
 
     path: str
@@ -125,7 +124,6 @@ class Copied:
         resumed: Number of regions that earlier runs had done.
         size_bytes: Decoded bytes that this run copied.
         complete: Whether the destination is complete; False after a dry run.
-
     """
 
     arrays: tuple[ArrayCopy, ...]

@@ -86,7 +86,6 @@ class Store(AbstractStore):
         >>> array[:] = 7
         >>> zarr.open_array(Store("s3://bucket/a.zarr", read_only=True))[2]
         array(7, dtype=int32)
-
     """
 
     def __init__(
@@ -290,7 +289,6 @@ class Store(AbstractStore):
             TypeError: The value is not a ``Buffer`` of zarr's.
             InvalidURL: The store cannot hold an object of this key.
             Unsupported: The store does not support writes; no request was made.
-
         """
         data = await self._writing(key, value)
         with self._bucket_checked():
@@ -316,7 +314,6 @@ class Store(AbstractStore):
             ValueError: The store is read-only.
             InvalidURL: The folder is a whole bucket, or the working or home directory or a parent of one of them:
                 ``Store("s3://bucket")`` can be neither cleared nor opened with ``mode="w"``.
-
         """
         self._check_writable()
         folder = self._root + _normalize_folder(prefix)

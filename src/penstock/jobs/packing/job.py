@@ -172,7 +172,6 @@ def pack(  # noqa: PLR0913  each is named in the call
         <Catalog of 600 samples in 6 tar shards under s3://bucket/packed/>
         >>> ps.MapDataset.from_catalog("s3://bucket/packed/index.catalog")[0].fields
         ('png',)
-
     """
     options = PackOptions(samples, bytes, key, include, exclude, columns, overwrite, verify)
     if job is None:

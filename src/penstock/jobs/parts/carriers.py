@@ -75,7 +75,6 @@ class Ray:
     Example:
         >>> ps.Ray("auto", cpus_per_part=0.5).retries
         3
-
     """
 
     address: str = "auto"

@@ -120,7 +120,6 @@ def sync(  # noqa: PLR0913  each is named in the call
         >>> done = ps.sync("s3://bucket/train/", "s3://bucket/mirror/", delete=True, job="s3://bucket/jobs/mirror/")
         >>> done.copied, done.parts_done, done.complete
         (600, 1, True)
-
     """
     given = StoreOptions() if store is None else store
     options = SyncOptions(delete, checksum, globs(include), globs(exclude), dry_run, allow_empty, whole_bucket)
@@ -197,7 +196,6 @@ def copy_tree(  # noqa: PLR0913  each is named in the call
         (600, 1, True)
         >>> ps.copy_tree("s3://bucket/train/", "s3://bucket/copy/", job="s3://bucket/jobs/copy/").copied
         600
-
     """
     return sync(
         source, dest, job=os.fspath(job), part=part, on=on, part_objects=part_objects, report=report, progress=progress,

@@ -60,7 +60,6 @@ class Verified:
             same names and bytes. Empty if the tree was compared with something.
         parts: Number of parts.
         seconds: Seconds that the parts took, added up.
-
     """
 
     objects: int
@@ -126,7 +125,6 @@ def verify(  # noqa: PLR0913  each is named in the call
         >>> done = ps.copy_tree("s3://bucket/train/", "s3://bucket/copy/", job="s3://bucket/jobs/copy/")
         >>> ps.verify("s3://bucket/copy/", against="s3://bucket/train/").objects
         600
-
     """
     given = StoreOptions() if store is None else store
     chosen, most = (globs(include), globs(exclude)), whole(part_objects, "part_objects", 1)

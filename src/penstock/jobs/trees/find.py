@@ -67,7 +67,6 @@ def find(  # noqa: PLR0913  each is named in the call
         ['train/0/0007.png', 'train/1/0007.png']
         >>> [each.key for each in ps.find("s3://bucket/", kind="folder", path="train/*")][-1]
         'train/9/'
-
     """
     if kind not in _KINDS:
         raise Unusable(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
@@ -152,7 +151,6 @@ def presign(
         >>> signed = ps.presign("s3://bucket/train/3/0000.png", expires_s=600)
         >>> urllib.request.urlopen(str(signed)).read()[1:4]
         b'PNG'
-
     """
     check_choice(method, ("GET", "PUT"), "method")
     source, key = object_at(url, store)

@@ -66,7 +66,6 @@ class Synced:
         parts_done: Parts that are done, without a failure.
         parts_failed: Parts in which objects failed.
         seconds: Seconds that the recorded parts took, added up.
-
     """
 
     copied: int = 0

@@ -41,7 +41,6 @@ class Blobs:
         last: The last name in the service's order, without the delimiter at the end of a prefix.
         hierarchical: The account has a hierarchical namespace, as its answers show for each name.
         folders: Folders are among the names, and not as prefixes.
-
     """
 
     entries: list[ObjectMeta]
@@ -174,7 +173,6 @@ class _Folder:
         held: Known items that later answers may still precede.
         last: The last name so far.
         over: The last answer was received.
-
     """
 
     prefix: str
@@ -195,7 +193,6 @@ class Walk:
     Attributes:
         after: Keys up to this one are skipped, or were listed already.
         flat: Folders are listed by name and not entered: ``delimiter="/"``.
-
     """
 
     prefix: str

@@ -44,7 +44,6 @@ class AzureOptions(StoreOptions):
         >>> options = ps.AzureOptions(account="name", sas_token="sv=2024-08-04&sig=c2VjcmV0")
         >>> options.account, "c2VjcmV0" in repr(options)
         ('name', False)
-
     """
 
     account: str | None = field(default=None, metadata=PUBLIC)

@@ -38,7 +38,6 @@ class Container:
     Attributes:
         endpoint: ``scheme://host[:port][/path]`` of the account's blob service.
         root: Prefix of its objects' URLs, in messages; ends in ``/``.
-
     """
 
     name: str
@@ -72,7 +71,6 @@ class SharedAccess:
         query: Parameters that authorise a URL when added to its query, without ``?``.
         found_in: Origin of the signature, for messages: names and paths only.
         signature: The secret in it, which no message may quote in any form.
-
     """
 
     query: str = field(repr=False)

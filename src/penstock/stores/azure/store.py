@@ -194,7 +194,6 @@ class AzureSettings:
         endpoint: ``scheme://host[:port][/path]`` of its blob service; empty for Azure's own.
         ca_file: PEM file to verify servers with; None if this machine has none.
         proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
-
     """
 
     account: str = ""

@@ -30,7 +30,6 @@ class FsspecOptions(StoreOptions):
         1
         >>> ps.open("fsspec+memory://folder/notes.txt").read()
         b'a'
-
     """
 
     storage_options: Mapping[str, object] | None = field(default=None, repr=False)

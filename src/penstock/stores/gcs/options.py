@@ -55,7 +55,6 @@ class GCSOptions(StoreOptions):
         >>> options = ps.GCSOptions(credentials_file="key.json", user_project="billed")
         >>> options.user_project
         'billed'
-
     """
 
     endpoint: str | None = field(default=None, metadata=PUBLIC)

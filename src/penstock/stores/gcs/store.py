@@ -140,7 +140,6 @@ class GCSSettings:
         ca_file: PEM file to verify servers with; None if this machine has none.
         proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
         access: Authorisation of requests: ``keys`` (HMAC), a ``token``, or ``nothing``.
-
     """
 
     endpoint: str | None

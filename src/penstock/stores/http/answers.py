@@ -67,7 +67,6 @@ class Meaning:
         region: The answer may name the bucket's region: follow it.
         redirect: The answer may name another host of the same service in ``Location``: follow it.
         missing: Subject of a ``NotFound``, if the code tells it.
-
     """
 
     error: type[PenstockError]
@@ -118,7 +117,6 @@ class Refusal:
     Attributes:
         coded: The row was found by the store's code, not by the HTTP status.
         region: Region that the answer names; empty if it names none.
-
     """
 
     error: PenstockError
@@ -143,7 +141,6 @@ class Codes:
             to ``Forbidden`` rows with ``region``, which then become ``ConfigError``.
         where: Settings that locate the store, option and variable, the endpoint first: the value of ``{where}`` in an
             advice.
-
     """
 
     service: str

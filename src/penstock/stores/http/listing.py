@@ -197,7 +197,6 @@ class _EntryForm(NamedTuple):
         texts: Pattern that finds the texts of each entry.
         marked: Number of characters of an entry outside its texts.
         fields: Index of each field's text.
-
     """
 
     texts: re.Pattern[str]

@@ -39,7 +39,6 @@ class Verification:
         size: Header with the size of the whole object, in bytes.
         digests: By header, a function that begins the comparison of bytes with the store's checksum of the whole
             object. It returns None if the checksum is not over the object's bytes.
-
     """
 
     version: str = "etag"
@@ -74,7 +73,6 @@ class Verification:
             Truncated: The object ends before the range does.
             Unusable: With the code ``RANGE_IGNORED``: the answer is the whole object instead of the range.
             PenstockError: The answer broke off before it named its range.
-
         """
         headers, etag = response.headers, span.etag
         # Every read comes here: the common case needs no call.

@@ -64,7 +64,6 @@ class OSSOptions(StoreOptions):
         >>> options = ps.OSSOptions(region="cn-hangzhou", internal=True, ecs_role="training")
         >>> options.region
         'cn-hangzhou'
-
     """
 
     region: str | None = field(default=None, metadata=PUBLIC)

@@ -167,7 +167,6 @@ class OSSSettings:
         addressing: The rule; for a host name ``auto`` is ``virtual``.
         ca_file: PEM file to verify servers with; None if this machine has none.
         proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
-
     """
 
     endpoint: str | None

@@ -51,7 +51,6 @@ class ProfileTable:
         values: By ``url``, ``provider``, ``extends``, ``observe``, or ``table.key``.
         notes: Keys of another tool's file that have no meaning here.
         open_to_all: Whether every user of this machine may read the file.
-
     """
 
     name: str
@@ -69,7 +68,6 @@ class File:
         kind: How the file was found.
         lines: Line of each key.
         profiles: Tables below ``[profiles]``, as written.
-
     """
 
     path: str

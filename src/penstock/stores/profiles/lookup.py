@@ -71,7 +71,6 @@ class Profile:
             expanded.
         target: Base of its paths; None without ``url``.
         sinks: Sinks to open with its first store.
-
     """
 
     name: str

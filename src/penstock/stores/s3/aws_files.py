@@ -32,7 +32,6 @@ class Profile:
             (``use_fips_endpoint``), ``accelerate`` (``use_accelerate_endpoint`` of its ``s3`` block).
         access_key: Static key id; from the credentials file, if both files have one; so secret and session token.
         digest: Changes with any setting of the profile in either file.
-
     """
 
     name: str | None = None

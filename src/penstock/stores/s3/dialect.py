@@ -55,7 +55,6 @@ class BucketAddress:
         shown: Bucket in URLs, in messages, if that is more than its name.
         cluster: Hosts, domains and networks of the servers that the endpoint of a cluster may redirect to.
         cname: The endpoint's host is the bucket's own: the bucket's name is neither in the host nor in the path.
-
     """
 
     name: str
@@ -226,7 +225,6 @@ class Dialect:
         conditions_begin: An upload's conditions are sent at its begin as well as at its completion.
         read_headers: Headers of every read.
         whole_headers: Headers of reads of whole objects, which request the store's digest.
-
     """
 
     prefix = "x-amz-"

@@ -389,7 +389,6 @@ class BucketRoute:
         origin: ``scheme://host[:port]``.
         sign: Signs requests to ``origin``.
         redirects: By path, the origins of the next requests, each with the query to send there (without ``?``).
-
     """
 
     def __init__(self, bucket: BucketAddress, region: str, identity: Identity[Any], dialect: Dialect) -> None:

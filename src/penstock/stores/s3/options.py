@@ -58,7 +58,6 @@ class S3Options(StoreOptions):
         >>> options = ps.S3Options(region="us-east-1", access_key="testing", secret_key="testing")
         >>> ps.stat("s3://bucket/train/3/0000.png", store=options).key
         'train/3/0000.png'
-
     """
 
     endpoint: str | None = field(default=None, metadata=PUBLIC)

@@ -67,7 +67,6 @@ class Service(Store):
             of their credential chain. A profile that was passed explicitly always counts.
         aws_roles: Use the rest of that chain, too: roles, single sign-on, processes, instance metadata.
         payer_advice: Advice about buckets with Requester Pays in a refusal.
-
     """
 
     name = "S3"
@@ -143,7 +142,6 @@ class StoreSettings:
         ca_file: PEM file to verify servers with; None if this machine has none.
         proxy: As given: None leaves it to the environment, "" means no proxy. It may hold a password.
         identity: Changes when environment and profile name other credentials; no credential can be read from it.
-
     """
 
     endpoint: str | None

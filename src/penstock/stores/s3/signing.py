@@ -41,7 +41,6 @@ class Scheme:
         headers: Headers of every signed request.
         unsigned: Names of headers, lower case, that are sent and not signed.
         signs_body: The digest of the body is part of the signature; otherwise the signature says that it is not.
-
     """
 
     name: str = "AWS4"
@@ -71,7 +70,6 @@ class _SigV4Form(NamedTuple):
         canonical: The canonical headers and their names, with ``%s`` for each varying value.
         lines: Header lines that are always the same, made once.
         proof: The ``Authorization`` line up to the signature.
-
     """
 
     values: Callable[[Mapping[str, str]], tuple[str, ...]]
@@ -185,7 +183,6 @@ class Address(NamedTuple):
         host: Host, with its port unless that is the URL scheme's default.
         path: Path as sent.
         now: Start of the lifetime, in seconds since the epoch.
-
     """
 
     bucket: str

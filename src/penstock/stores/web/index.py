@@ -49,7 +49,6 @@ class IndexEntry(NamedTuple):
         name: The name in its canonical spelling, a single segment of a path; a directory's ends in ``/``.
         size: Bytes; ``UNKNOWN_SIZE`` if the page does not state them exactly.
         modified: Seconds since the epoch; None if the page does not state the time with its time zone.
-
     """
 
     name: str
@@ -279,7 +278,6 @@ class Walk:
         flat: Directories are listed by name and not entered: ``delimiter="/"``.
         directory: Key of the next directory to read, empty or ending in ``/``.
         first: ``directory`` is the first one of the listing.
-
     """
 
     prefix: str

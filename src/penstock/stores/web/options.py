@@ -41,7 +41,6 @@ class HTTPOptions(StoreOptions):
         >>> options = ps.HTTPOptions(token="secret-token", headers={"X-Purpose": "training"})
         >>> "secret-token" in repr(options)
         False
-
     """
 
     token: str | None = field(default=None, repr=False)

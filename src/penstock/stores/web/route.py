@@ -89,7 +89,6 @@ class Way(NamedTuple):
         hops: Number of redirects that led there.
         reused: An earlier request was redirected there.
         public: The request may only connect to a public address.
-
     """
 
     path: str
@@ -221,7 +220,6 @@ class RedirectTarget:
         hops: Number of redirects that led to it.
         since: Time of the redirect, by the monotonic clock.
         public: Connect to public addresses only, because a public server named the target.
-
     """
 
     url: str

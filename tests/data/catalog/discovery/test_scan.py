@@ -40,7 +40,6 @@ class _Rounds:
 
     Attributes:
         sent: How many requests each round answered.
-
     """
 
     root, seeks = "s3://bucket/", True

@@ -44,7 +44,6 @@ class Stepped(Strings):
         parts: The vectors that a file holds, by name: "bases" (uint64, the start of each block), "ends" (unsigned; for
             each block the starts of its strings and the end of the last one, relative to its base; this 33rd bound
             keeps a lookup within one block) and "texts", the strings end to end.
-
     """
 
     __slots__ = ("_bases", "parts")
@@ -163,7 +162,6 @@ class Digests:
         parts: The vectors that a file holds, by name: the sums, as "lower" or "upper" by the case of their digits, and
             the vectors of the column of endings, unless all are "". An ending that begins with "=" is a whole ETag of
             another form; the sum is ignored then.
-
     """
 
     __slots__ = ("_case", "_data", "_endings", "_plain", "_sums", "parts")
@@ -323,7 +321,6 @@ class Affixed(Strings):
             relative to the base: for each block the end of the common beginning, the end of the common ending, and the
             end of what is left of each string) and "texts": for each block the beginning, the ending, and what is left
             of its strings.
-
     """
 
     __slots__ = ("_bases", "_count", "parts")
@@ -410,7 +407,6 @@ class Derived(Strings):
         origin: The other column.
         parts: The vectors that a file holds: "cut", the number of bytes that each key of the other column loses at its
             end, and "ending", those that follow instead.
-
     """
 
     __slots__ = ("_cut", "_ending", "_text", "origin", "parts")

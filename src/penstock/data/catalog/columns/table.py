@@ -88,7 +88,6 @@ class Table:
         format: The format of the shards that the ranges belong to; None when ranges are plain bytes.
         group: The other objects of each row's sample; None when each row is a sample of its own.
         units: The units that the rows belong to; None when rows have bytes of their own.
-
     """
 
     sizes: Numbers
@@ -269,7 +268,6 @@ class Vector(NamedTuple):
         dtype: numpy's type string, with byte order.
         offset: First byte, counted from the end of the header.
         bytes: Length in bytes.
-
     """
 
     role: str

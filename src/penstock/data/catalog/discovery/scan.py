@@ -77,7 +77,6 @@ class ScanOptions:
         progress: Called on this thread after each page with the number of keys selected so far.
         known: Stretches that are not listed again; it records pages.
         leftovers: Of other tools, which are left out; None: globs alone choose, also among links.
-
     """
 
     include: str | Iterable[str] = ()
@@ -337,7 +336,6 @@ class KeyRange(KeySpan):
         asked: The deepest directory that has no further cuts to offer; None before the first delimiter listing.
         advised: Whether a delimiter listing was made for this range, or for the range that it was cut from.
         rows: The rows kept.
-
     """
 
     cuts: list[bytes] = field(default_factory=list)

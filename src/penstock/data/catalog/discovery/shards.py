@@ -88,7 +88,6 @@ class Shards(NamedTuple):
             nothing is compared.
         stated: What an index.json of MDS states of each shard, by its key; None: there is none.
         whole: Whether they are all shards of a folder.
-
     """
 
     source: Source

@@ -191,7 +191,6 @@ class ZarrMap(Dataset[Any]):
         Raises:
             IndexError: ``index`` is out of range.
             PenstockError: A chunk of the sample could not be read.
-
         """
         return self.__getitems__([index])[0]
 

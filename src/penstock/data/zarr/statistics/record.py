@@ -54,7 +54,6 @@ class ArrayStatistics:
     Attributes:
         dims: The dimensions that were kept, in the order of the array; () if all values were taken together.
         moments: Count, mean and sum of squares, least and greatest value.
-
     """
 
     dims: tuple[str, ...]
@@ -127,7 +126,6 @@ class ZarrStatistics:
         >>> found.save("s3://bucket/t2m.json")
         >>> ps.ZarrDataset("s3://bucket/t2m.zarr", normalize="s3://bucket/t2m.json").statistics() == found
         True
-
     """
 
     samples: Mapping[str, ArrayStatistics | None]
@@ -167,7 +165,6 @@ class ZarrStatistics:
 
         Raises:
             Unusable: There is no such array.
-
         """
         if wrong := [name for name in names if name not in {*self.samples, *self.targets}]:
             raise Unusable(f"no statistics of {wrong[0]!r}; there are {_list_names(self)}")
@@ -185,7 +182,6 @@ class ZarrStatistics:
 
         Raises:
             Unusable: A share is missing, not complete, there twice, or of other data.
-
         """
         shares = sorted((self, *others), key=lambda each: each.part)
         count = self.part[1]
@@ -214,7 +210,6 @@ class ZarrStatistics:
         Args:
             url: The file.
             store: Options, or the name of a profile; default: environment and profile.
-
         """
         record = self.as_record()
         text = json.dumps({**record, "digest": _digest_record(record)}, indent=1)
@@ -237,7 +232,6 @@ class ZarrStatistics:
             >>> ps.ZarrDataset("s3://bucket/t2m.zarr").statistics().save("s3://bucket/t2m.json")
             >>> ps.ZarrStatistics.load("s3://bucket/t2m.json")
             array: mean 5.5, std 3.45205, 0 to 11, 12 values, 0 missing
-
         """
         with open_object(url, "rb", store=store) as reader:
             data = reader.read()
