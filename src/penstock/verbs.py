@@ -236,35 +236,37 @@ def delete(
         source.delete([*keys])
 
 
-def copy(url: str | os.PathLike[str], to: str | os.PathLike[str], *, store: StoreOptions | str | None = None) -> None:
+def copy(
+    source: str | os.PathLike[str], dest: str | os.PathLike[str], *, store: StoreOptions | str | None = None
+) -> None:
     """Copy one object: server-side within a bucket if possible, else through this machine in bounded memory.
 
     A server-side copy takes two requests, beyond 1 GiB one per 128 MiB. A copy to another object store ends with a HEAD
-    of ``url``, which shows whether the copy is the same object under another name.
+    of ``source``, which shows whether the copy is the same object under another name.
 
     Metadata and content type are copied if both stores support them; a file's type is derived from its name.
 
     Args:
-        url: The object.
-        to: URL of the copy; an existing object there is replaced atomically.
+        source: The object.
+        dest: URL of the copy; an existing object there is replaced atomically.
         store: Options of both stores, or the name of a profile; default: environment and profile.
 
     Raises:
-        NotFound: No object exists at ``url``.
+        NotFound: No object exists at ``source``.
         Changed: The object was replaced meanwhile.
-        Unsupported: The store of ``to`` is read-only; no request was made.
-        InvalidURL: ``to`` is ``url`` or another name of it, or ends in ``/`` although ``url`` does not: name the copy.
+        Unsupported: The store of ``dest`` is read-only; no request was made.
+        InvalidURL: ``dest`` is ``source`` or another name of it, or ends in ``/`` although ``source`` does not.
 
     Example:
         >>> ps.copy("s3://bucket/train/3/0000.png", "first.png")
         >>> ps.stat("first.png").size == ps.stat("s3://bucket/train/3/0000.png").size
         True
     """
-    source, key = object_at(url, store)
-    target, name = object_at(to, store)
+    here, key = object_at(source, store)
+    there, name = object_at(dest, store)
     if name.endswith("/") and not key.endswith("/"):
-        raise InvalidURL("name the copy itself: this ends in '/'", url=target.url(name))
-    copy_object(source, key, target, name)
+        raise InvalidURL("name the copy itself: this ends in '/'", url=there.url(name))
+    copy_object(here, key, there, name)
 
 
 def _check_literal(source: Source, keys: Sequence[str]) -> None:

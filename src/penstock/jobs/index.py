@@ -78,7 +78,7 @@ _SHARED = {
 @overload
 def index(
     url: str | os.PathLike[str],
-    to: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
     *,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
@@ -99,7 +99,7 @@ def index(
 @overload
 def index(
     url: str | os.PathLike[str],
-    to: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
     *,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
@@ -119,7 +119,7 @@ def index(
 ) -> Catalog | None: ...
 def index(  # noqa: PLR0913  each is named in the call
     url: str | os.PathLike[str],
-    to: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
     *,
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
@@ -140,7 +140,7 @@ def index(  # noqa: PLR0913  each is named in the call
     """List a prefix as ``Catalog.scan`` does, and save the catalog; with ``format``, of the samples inside shards.
 
     A listing that was killed or interrupted resumes when it is called again with the same arguments, unless
-    ``restart`` is set. The entries found so far are in ``<to>.partial`` or, if ``to`` is not on this machine, in
+    ``restart`` is set. The entries found so far are in ``<dest>.partial`` or, if ``dest`` is not on this machine, in
     ``$XDG_CACHE_HOME/penstock`` (``~/.cache/penstock``); this file is removed once the catalog is saved. Objects that
     were written or deleted since the listing began may or may not be in the catalog. An index of shards is continued
     in the same way: only shards that are new, or were replaced since, are walked.
@@ -150,7 +150,7 @@ def index(  # noqa: PLR0913  each is named in the call
 
     Args:
         url: The prefix; of shards also a glob, or a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``.
-        to: The file to write, in a store or on this machine.
+        dest: The file to write, in a store or on this machine.
         include: Globs over keys, as for ``Catalog.scan``; not for shards.
         exclude: The same, of objects to leave out.
         labels: Rule of labels, as for ``Catalog.scan`` and ``Catalog.from_shards``.
@@ -165,7 +165,7 @@ def index(  # noqa: PLR0913  each is named in the call
         part: This process's share of the parts, such as ``"3/16"``; with ``job``.
         on: Ray cluster that does the parts; with ``job``.
         progress: As for ``Catalog.scan``; for shards a bar of shards and their bytes.
-        store: Options of the store that holds ``url`` and ``to``; not used for a local ``to``.
+        store: Options of the store that holds ``url`` and ``dest``; not used for a local ``dest``.
 
     Returns:
         The catalog; None if a ``part`` of a job is done, and others have parts left.
@@ -173,7 +173,7 @@ def index(  # noqa: PLR0913  each is named in the call
     Raises:
         NotFound: No object or shard was found; nothing was written.
         Damaged: A shard is not what its format says; the shards before it are kept for the next call.
-        AlreadyExists: ``to`` is there, and is no catalog.
+        AlreadyExists: ``dest`` is there, and is no catalog.
         Unusable: An object has no label; another process lists into the same file; the disk is full; or
             ``job`` is given for objects, or with arguments that no record can hold.
 
@@ -189,14 +189,15 @@ def index(  # noqa: PLR0913  each is named in the call
     how = _IndexOptions(include, exclude, labels, restart, format, fields, key, missing, skip, index)
     if job is None:
         require_job(part, on)
-        return _index_here(url, to, how, progress=progress, store=store)
-    operation = _make_operation(url, to, how, store)
+        return _index_here(url, dest, how, progress=progress, store=store)
+    operation = _make_operation(url, dest, how, store)
     found = complete_job(operation, job, JobOptions(part, on, progress), operation.catalog)
     return None if found is None else make_catalog(found.root, found.base, found.table)
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of index
-    found: Catalog | None = index(**plan.chosen(_FORM, records.url), job=records.url, **options)
+    named = plan.chosen(_FORM, records.url)
+    found: Catalog | None = index(named.pop("url"), named.pop("to"), **named, job=records.url, **options)
     return found
 
 

@@ -54,7 +54,7 @@ _FORM = {
 @overload
 def pack(
     source: object,
-    url: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
     *,
     format: str = "tar",
     samples: int | None = None,
@@ -74,7 +74,7 @@ def pack(
 @overload
 def pack(
     source: object,
-    url: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
     *,
     format: str = "tar",
     samples: int | None = None,
@@ -93,7 +93,7 @@ def pack(
 ) -> Catalog | None: ...
 def pack(  # noqa: PLR0913  each is named in the call
     source: object,
-    url: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
     *,
     format: str = "tar",  # noqa: A002  the field's word
     samples: int | None = None,
@@ -136,7 +136,7 @@ def pack(  # noqa: PLR0913  each is named in the call
 
     Args:
         source: URL of a prefix; a ``Catalog``; or a dataset whose samples are ``ps.Sample``.
-        url: Prefix or directory for the shards.
+        dest: Prefix or directory for the shards.
         format: ``"tar"`` (ustar, pax where a name or size needs it), ``"zip"`` (stored, with CRC-32), ``"mds"``, or
             ``"parquet"``: rows with ``__key__`` and a column of bytes for each field. The only image of a sample is the
             column ``image``, as Hugging Face's ``datasets`` reads it; of several, each has a column.
@@ -176,20 +176,20 @@ def pack(  # noqa: PLR0913  each is named in the call
     options = PackOptions(samples, bytes, key, include, exclude, columns, overwrite, verify)
     if job is None:
         require_job(part, on)
-        packing = make_packing(source, url, format, options, store, progress=progress)
+        packing = make_packing(source, dest, format, options, store, progress=progress)
         with bar("packing", len(packing.members.rows), packing.members.size_bytes, shown=progress) as count:
             return packing.run(count)
     given = StoreOptions() if store is None else store
     records = Records(job, given)
     here, catalog = _resolve_source(source, given)
-    there, prefix = open_source(url, given)
-    dest = there.url(as_folder(prefix))
-    check_apart(records, given, here, dest)
+    there, prefix = open_source(dest, given)
+    folder = there.url(as_folder(prefix))
+    check_apart(records, given, here, folder)
     chosen = {"include": globs(include), "exclude": globs(exclude)}
     if catalog is not None and any(chosen.values()):
         raise Unusable("include= and exclude= choose among the objects of a URL: use Catalog.filter")
     text = json.dumps(asdict(options) | chosen, default=_refuse_record_value)
-    operation = _Pack(here, dest, format, text, "" if catalog is None else catalog.version, given, records.url)
+    operation = _Pack(here, folder, format, text, "" if catalog is None else catalog.version, given, records.url)
     if catalog is not None and records.plan() is None:
         _keep(catalog, operation.place(operation.catalog), given)
     return _complete(operation, JobOptions(part, on, progress))
