@@ -139,6 +139,14 @@ class MeasuredAnswer(Protocol):
     body_s: float
 
 
+def _number(word: int, about: str) -> property:
+    return property(lambda self: self.words[word], doc=about)
+
+
+def _seconds(word: int, about: str) -> property:
+    return property(lambda self: self.words[word] / _NS, doc=about)
+
+
 class HostTimings:
     """Counts of the requests to one host, and timings of its responses to reads.
 
@@ -157,75 +165,27 @@ class HostTimings:
         self.first_byte = Histogram(words=view[_COUNTS : _COUNTS + WORDS])
         self.body_rate = Histogram(_RATE, view[_COUNTS + WORDS :])
 
-    @property
-    def responses(self) -> int:
-        """Attempts of requests that ended, successful or not."""
-        return self.words[_RESPONSES]
-
-    @property
-    def received_bytes(self) -> int:
-        """Bytes of the responses' bodies."""
-        return self.words[_RECEIVED]
-
-    @property
-    def sent_bytes(self) -> int:
-        """Bytes of the requests' bodies."""
-        return self.words[_SENT]
-
-    @property
-    def failed(self) -> int:
-        """Attempts that failed, whether or not they were retried."""
-        return self.words[_FAILED]
-
-    @property
-    def throttled(self) -> int:
-        """Attempts that the store refused because of their rate (503 ``SlowDown``, 429)."""
-        return self.words[_THROTTLED]
-
-    @property
-    def throttled_s(self) -> float:
-        """Total seconds that requests waited after throttled attempts."""
-        return self.words[_THROTTLED_NS] / _NS
-
-    @property
-    def paced_s(self) -> float:
-        """Total seconds that requests waited for their turn, at the rate that the store has been seen to accept."""
-        return self.words[_PACED_NS] / _NS
-
-    @property
-    def retried(self) -> int:
-        """Failed attempts that were retried, after any failure."""
-        return self.words[_RETRIED]
-
-    @property
-    def retried_s(self) -> float:
-        """Total seconds that requests waited after failures, throttling excluded."""
-        return self.words[_RETRIED_NS] / _NS
-
-    @property
-    def hedged(self) -> int:
-        """Second requests for slow reads (``ReadOptions.hedge``)."""
-        return self.words[_HEDGED]
-
-    @property
-    def hedges_won(self) -> int:
-        """Second requests that were answered before the first one."""
-        return self.words[_HEDGES_WON]
-
-    @property
-    def wasted_bytes(self) -> int:
-        """Bytes of responses that were not needed, because the other of two requests was answered first."""
-        return self.words[_WASTED]
+    responses = _number(_RESPONSES, "Attempts of requests that ended, successful or not.")
+    received_bytes = _number(_RECEIVED, "Bytes of the responses' bodies.")
+    sent_bytes = _number(_SENT, "Bytes of the requests' bodies.")
+    failed = _number(_FAILED, "Attempts that failed, whether or not they were retried.")
+    throttled = _number(_THROTTLED, "Attempts that the store refused because of their rate (503 ``SlowDown``, 429).")
+    throttled_s = _seconds(_THROTTLED_NS, "Total seconds that requests waited after throttled attempts.")
+    paced_s = _seconds(
+        _PACED_NS, "Total seconds that requests waited for their turn, at a rate that the store takes."
+    )
+    retried = _number(_RETRIED, "Failed attempts that were retried, after any failure.")
+    retried_s = _seconds(_RETRIED_NS, "Total seconds that requests waited after failures, throttling excluded.")
+    hedged = _number(_HEDGED, "Second requests for slow reads (``ReadOptions.hedge``).")
+    hedges_won = _number(_HEDGES_WON, "Second requests that were answered before the first one.")
+    wasted_bytes = _number(_WASTED, "Bytes that were not needed: the other of two requests was answered first.")
 
     @property
     def first_byte_s(self) -> float:
         """Total seconds that reads waited for the first byte, summed over requests; estimated from the sample."""
         return self.first_byte.total
 
-    @property
-    def body_s(self) -> float:
-        """Total seconds that the bodies of reads took, summed over requests; estimated from the sample."""
-        return self.words[_BODY_NS] / _NS
+    body_s = _seconds(_BODY_NS, "Total seconds that the bodies of reads took, summed over requests; from the sample.")
 
     def copy(self) -> Self:
         """Return a copy of the current counts, in separate memory."""

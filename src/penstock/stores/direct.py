@@ -79,7 +79,6 @@ def page_of(metas: Iterable[ObjectMeta], prefix: str, *, after: str, delimiter: 
 
 
 def split_items(items: Iterable[ObjectMeta | str], token: str = "") -> Page:
-    """Return a page of objects and common prefixes."""
     listed = [*items]
     metas = tuple([each for each in listed if isinstance(each, ObjectMeta)])
     return Page(metas, tuple([each for each in listed if isinstance(each, str)]), token)

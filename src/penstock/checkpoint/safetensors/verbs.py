@@ -243,7 +243,6 @@ class Safetensors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Refuse further reads."""
         self._closed = True
 
     def _spans(self, names: Iterable[str] | None) -> list[TensorSpan]:
@@ -265,7 +264,6 @@ class Slice:
         self._whole = whole
 
     def get_shape(self) -> list[int]:
-        """Return the whole tensor's shape."""
         return list(self._whole.shape)
 
     def get_dtype(self) -> str:

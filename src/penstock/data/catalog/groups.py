@@ -245,7 +245,6 @@ def check_grouping(group: object, fields: object, missing: object) -> tuple[str,
 
 
 def _choose_rule(group: Any) -> _Rule:  # noqa: ANN401  checked here
-    """Return the function from a name to its key and field."""
     if not isinstance(group, str) and not callable(group):
         raise Unusable(
             f'group must be "stem", "folder", a regular expression with the groups key and field, or a function, got '
@@ -352,7 +351,6 @@ def group_objects(found: NamedObjects, rule: GroupRule, fields: tuple[str, ...],
 
 
 def _check_some(places: NDArray[np.int64], found: NamedObjects, split: _Rule) -> None:
-    """Refuse a grouping that leaves no sample of some objects."""
     if len(found.rows) and not places.size:
         pairs = map(split, islice(found.names(), _LOOKED_AT))
         there = quote_some(sorted({pair[1] for pair in pairs if pair is not None}))

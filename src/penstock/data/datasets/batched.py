@@ -75,7 +75,6 @@ class Resumable:
 
     @property
     def batch_size(self) -> int:
-        """Samples per batch and rank."""
         return self.plan.batch
 
     def set_epoch(self, epoch: int) -> None:
@@ -129,7 +128,6 @@ class Resumable:
         self._iterations.check_replaced(place, data, remedy)
 
     def coming(self) -> Cursor:
-        """Return the cursor at which the next iteration will begin."""
         return self._iterations.epochs.next()
 
     def remaining(self, cursor: Cursor) -> int:

@@ -160,7 +160,6 @@ def _hosts(row: memoryview) -> list[tuple[str, Any]]:
 
 
 def _list_rate_limits() -> tuple[NodeRate, ...]:
-    """Return the rates that limit this process."""
     return tuple(each for each in node_status().rates if isfinite(each.per_s) and isfinite(each.share_per_s))
 
 
@@ -279,7 +278,6 @@ class LoaderStats:
 
     @property
     def total(self) -> ReaderStats:
-        """The sum over workers."""
         return _sum(self.workers)
 
 

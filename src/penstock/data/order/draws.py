@@ -152,7 +152,6 @@ class Draws:
         return self._stage.position if epoch == self._stage.epoch else 0
 
     def _length(self, epoch: int) -> int:
-        """Return the number of positions of an epoch that are drawn."""
         return self._own if epoch == self._stage.epoch else self._whole
 
     def _runs(self, epoch: int) -> list[_BlockRun]:

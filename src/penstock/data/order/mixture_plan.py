@@ -266,7 +266,6 @@ class _Found:
         return [name for name, values in self.sources.items() if len(values) == _HERE]
 
     def delivered(self) -> int:
-        """Return how many samples the run has delivered before the state."""
         begun, at, delivered = self.start
         if self.epoch == begun:
             return delivered + self.position - at

@@ -400,7 +400,6 @@ class GroupReading(_DrawnReading):
         return [span and aheads[home].advance() for span, home in zip(spans, self._of, strict=True)]
 
     def _is_ready(self, spans: Spans) -> bool:
-        """Return whether the objects of the next sample have all arrived."""
         missing = spans.count(None)
         if missing and len(self._needs) > 1:
             return False
@@ -410,7 +409,6 @@ class GroupReading(_DrawnReading):
         return self._dataset._sample(index, spans, [read and read.take() for read in reads])  # noqa: SLF001  see _CatalogObjects
 
     def _url(self, spans: Spans) -> str:
-        """Return the URL of the sample's first object."""
         parts = self._dataset.catalog.parts
         return next(part.root + span.key for part, span in zip(parts, spans, strict=True) if span is not None)
 

@@ -278,7 +278,6 @@ def _on_one_way(path: str, other: str) -> bool:
 
 
 def _paths(kind: Any, above: str = "") -> Iterator[str]:  # noqa: ANN401  pyarrow's
-    """Yield the paths of all values of a struct."""
     pa, _ = libraries("the chunk")
     for field in kind if pa.types.is_struct(kind) else ():
         yield above + field.name

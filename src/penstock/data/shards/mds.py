@@ -68,7 +68,6 @@ class ColumnFormat(FieldsFormat):
             self._check_wanted()
 
     def _check_wanted(self) -> None:
-        """Check that wanted columns are there and can be read."""
         encodings, single = {each.name: each.encoding for each in self.columns}, self.fields
         for name in self.wanted or encodings:
             if name not in encodings:

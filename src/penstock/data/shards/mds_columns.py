@@ -197,7 +197,6 @@ def _coder(encoding: str) -> tuple[Decode, int | None]:
 
 
 def decoder(encoding: str) -> Decode:
-    """Return the function that decodes values of an encoding."""
     return _coder(encoding)[0]
 
 

@@ -181,7 +181,6 @@ class ParquetFormat(FieldsFormat, UnitFormat):
 
 
 def _single(field: Any) -> bool:  # noqa: ANN401  pyarrow's
-    """Return whether values of a column can be a sample of one field."""
     pa, _ = libraries("the file")
     extension, kind = extension_of(field), plain_type(field.type)
     if extension is not None and extension_value(extension, None, "") is not None:

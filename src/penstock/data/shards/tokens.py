@@ -55,7 +55,6 @@ _MOST_BYTES = 1 << 62  # of the tokens of a file: arithmetic with them fits 64 b
 
 
 def token_dtype(given: object) -> np.dtype[np.integer]:
-    """Return the type of tokens that a user names."""
     try:
         dtype: np.dtype[Any] = np.dtype(given)  # type: ignore[call-overload]  # checked here
     except TypeError:

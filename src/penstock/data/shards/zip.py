@@ -476,7 +476,6 @@ def _apply_descriptor(data: memoryview, found: _Local, stated: list[_Stated]) ->
 
 
 def _fits(packed: int, length: int, method: int) -> bool:
-    """Return whether a method can make a member of these sizes."""
     if method == _DEFLATED:
         return (length > 0 or packed <= _EMPTY_BYTES) and length <= packed * _RATIO
     return method != _STORED or packed == length

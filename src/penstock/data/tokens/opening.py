@@ -37,7 +37,6 @@ class Manner(NamedTuple):
 
     @classmethod
     def checked(cls, format: object, dtype: object, units: Units) -> Manner:  # noqa: A002  the field's word
-        """Check the arguments."""
         if format is not None and format not in KINDS:
             raise Unusable(f"format must be one of {', '.join(map(repr, KINDS))}, got {format!r}")
         if units != "tokens" and format not in (None, "megatron"):
@@ -183,7 +182,6 @@ def _check_size(extents: Extents, file: Shard, source: Source) -> None:
 
 
 def _common(files: Sequence[Shard], found: Sequence[Extents], source: Source, given: str) -> str:
-    """Return the type of the tokens of all files."""
     dtype = given or found[0].schema
     for file, each in zip(files, found, strict=True):
         if each.schema != dtype:

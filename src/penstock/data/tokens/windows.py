@@ -192,7 +192,6 @@ class Windows:
         return TokenPiece(start, spans)
 
     def key_of(self, sample: int) -> str:
-        """Return the key of the file in which a sample begins."""
         return self.keys[self._file(*self._place(sample)[:2])]
 
     def _file(self, unit: int, at: int) -> int:

@@ -50,7 +50,6 @@ class Along:
         return [*found]
 
     def dates(self) -> NDArray[Any]:
-        """Read the date of each element."""
         number, found = dates_along([self.arrays[each] for each in self.chosen], self.name, self.memory_bytes)
         chosen: NDArray[np.int64] = np.asarray([*self.chosen.values()][number], dtype=np.int64)
         return found[chosen[self.inside]]

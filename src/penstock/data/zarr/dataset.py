@@ -261,7 +261,6 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return self._plan(1).total
 
     def __repr__(self) -> str:
-        """Return the number of samples and the names of the arrays."""
         names = ", ".join(name or "an array" for name in self.contents.names)
         return f"<ZarrDataset of {len(self):,} samples of {names}>"
 

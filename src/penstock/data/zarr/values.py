@@ -110,7 +110,6 @@ class Stacking:
         self._pool, self._numpy, self._dtype = pool, values.numpy, values.dtype
 
     def __call__(self, samples: Sequence[Any]) -> Any:  # noqa: ANN401  as a sample is made
-        """Return the batch."""
         first = samples[0]
         if isinstance(first, dict):
             return {name: self([each[name] for each in samples]) for name in first}

@@ -288,7 +288,6 @@ class _Comparing(_Verifying, OfRanges):
         return {"include": [*self.options.include], "exclude": [*self.options.exclude]}
 
     def planned(self) -> Planned:
-        """List the tree that has everything."""
         mirror = SyncRun(self.against, self.url, self.options, self.store).mirror
         skip = len(mirror.prefix)
         found = mirror.steps(empty=False, deleting=False)

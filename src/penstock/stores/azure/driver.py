@@ -110,7 +110,6 @@ class AzureDriver(Reads):
         self.identity.refresh_if_due()
 
     def follow_region(self, region: str) -> bool:  # noqa: ARG002  interface of ``http.answers.Addresses``
-        """Return False: an account has a single location."""
         return False
 
     def follow_redirect(self, key: str, location: str) -> bool:  # noqa: ARG002  as above

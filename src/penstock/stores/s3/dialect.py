@@ -67,7 +67,6 @@ class BucketAddress:
 
     @property
     def in_path(self) -> bool:
-        """Whether the paths of its objects begin with the bucket's name."""
         return not (self.virtual or self.cname)
 
 

@@ -288,7 +288,6 @@ def taken(values: NDArray[_T], rows: Rows) -> NDArray[_T]:
 
 
 def list_rows(rows: Rows) -> NDArray[np.int64]:
-    """Return row numbers as an array."""
     return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
 
 

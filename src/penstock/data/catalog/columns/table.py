@@ -352,7 +352,6 @@ def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
 
 
 def parts_of(region: Region, vectors: list[Vector]) -> Parts:
-    """Return the vectors by role and name."""
     parts: Parts = {}
     for each in vectors:
         if not isinstance(each.name, str):

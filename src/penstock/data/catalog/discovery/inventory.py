@@ -198,7 +198,6 @@ class _Lines:
 
 
 def _find_columns(columns: Sequence[str], name: str) -> dict[str, str]:
-    """Return the column of each field."""
     plain = {column.lower().replace("_", ""): column for column in columns}
     found = {field: plain[each] for field, names in _NAMES.items() for each in names[::-1] if each in plain}
     if "key" not in found:

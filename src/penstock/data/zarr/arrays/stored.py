@@ -185,7 +185,6 @@ class OwnObjects:
         return [None if each.name == "opened" else getattr(self, each.name) for each in fields(self)]
 
     def numbered(self, number: Callable[[Source], int]) -> OwnObjects:
-        """Return a copy with the number of the store."""
         return replace(self, home=number(self.source), opened=None)
 
     def absent(self, error: NotFound | Forbidden) -> None:
@@ -278,7 +277,6 @@ class ReferencedObjects:
         return self.references.records
 
     def numbered(self, number: Callable[[Source], int]) -> ReferencedObjects:
-        """Return a copy with the numbers of the stores."""
         return replace(self, homes={root: number(source) for root, source in self.sources.items()}, _number=number)
 
     def absent(self, error: NotFound | Forbidden) -> None:
@@ -483,7 +481,6 @@ class StoredArray(NamedTuple):
         ]
 
     def numbered(self, number: Callable[[Source], int]) -> StoredArray:
-        """Return a copy with the numbers of the stores."""
         parts = tuple(part.numbered(number) for part in self.stored)
         objects = parts[0].objects if parts else self.objects.numbered(number)
         return self._replace(objects=objects, stored=parts)

@@ -234,7 +234,6 @@ class Chunks:
 
     @cached_property
     def dtypes(self) -> list[np.dtype[Any]]:
-        """Type of the decoded values of each array."""
         return [array.decoded.dtype for array in self.arrays]
 
     def of(self, number: int) -> range:
@@ -242,7 +241,6 @@ class Chunks:
         return range(*self.bases[number : number + 2])
 
     def part_of(self, chunk: int) -> StoredArray:
-        """Return the stored array that has a chunk."""
         return self.parts[self._at(chunk)[0]]
 
     def size_of(self, chunk: int) -> int:
@@ -486,7 +484,6 @@ class ZarrContents:
 
     @property
     def base(self) -> str:
-        """Key of the first array in its store."""
         return self.arrays[0].layout.key
 
     # Cached: every state contains the digest, and a dimension may have millions of elements.
@@ -505,7 +502,6 @@ class ZarrContents:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return self.arrangement.space.samples
 
     def _repr_html_(self) -> str:
@@ -602,7 +598,6 @@ class ZarrContents:
 
     @property
     def kept_chunks(self) -> list[int]:
-        """Numbers of the chunks of kept arrays."""
         return [chunk for number in self._kept_numbers for chunk in self.chunks.of(number)]
 
     @property

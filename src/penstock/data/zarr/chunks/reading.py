@@ -182,7 +182,6 @@ class ZarrMap(Dataset[Any]):
         self._cache = _DecodedChunks()
 
     def __len__(self) -> int:
-        """Return the number of samples."""
         return len(self._contents)
 
     def __getitem__(self, index: SupportsIndex) -> Any:  # noqa: ANN401  type of the transform's result

@@ -67,7 +67,6 @@ class Runs:
         return number + self.firsts[run], inside
 
     def __rfloordiv__(self, elements: Any) -> Any:  # noqa: ANN401
-        """Return the numbers of chunks."""
         return divmod(elements, self)[0]
 
     def __rmul__(self, chunks: int) -> Runs:
@@ -87,7 +86,6 @@ class Runs:
 
 
 def largest(length: int | Runs) -> int:
-    """Return the most elements of a chunk."""
     return length if isinstance(length, int) else max(length.sizes)
 
 
@@ -133,7 +131,6 @@ class Layout:
 
     @property
     def document_key(self) -> str:
-        """Full key of the array's metadata document."""
         return self.key + (".zarray" if self.document["zarr_format"] == 2 else "zarr.json")  # noqa: PLR2004  the version
 
     @property
@@ -146,7 +143,6 @@ class Layout:
 
     @property
     def lengths(self) -> tuple[int | Runs, ...]:
-        """Lengths of chunks along each dimension."""
         return tuple(self.runs.get(axis, size) for axis, size in enumerate(self.chunks))
 
     @property
@@ -158,7 +154,6 @@ class Layout:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of one decoded chunk."""
         return prod(self.chunks) * self.dtype.itemsize
 
     @property

@@ -310,7 +310,6 @@ def with_names(source: Source, layout: Layout) -> Layout:
 
 
 def _add(documents: _Documents, prefix: str, arrays: Arrays, names: Sequence[str]) -> None:
-    """Add the arrays with these names below a group."""
     for name, child in zip(names, documents.nodes([prefix + as_folder(name) for name in names]), strict=True):
         if child.is_array:
             child.put(arrays, name, prefix + as_folder(name))

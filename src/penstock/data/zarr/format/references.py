@@ -66,7 +66,6 @@ class ChunkLocation(NamedTuple):
 
     @property
     def location(self) -> Location:
-        """Store and key of the object."""
         return parse(self.url)
 
 

@@ -89,7 +89,6 @@ def dims_of(layout: Layout) -> tuple[str, ...]:
 
 
 def lengths_of(layout: Layout) -> dict[str, int]:
-    """Return the lengths of an array by dimension."""
     return dict(zip(dims_of(layout), layout.shape, strict=True))
 
 

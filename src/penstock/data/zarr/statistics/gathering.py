@@ -213,7 +213,6 @@ def _job(contents: ZarrContents, numbers: list[int], by: Sequence[str]) -> _Arra
 
 
 def _chunks(job: _ArrayJob) -> NDArray[np.int64]:
-    """Return the numbers of the chunks that have used elements."""
     layout = job.array.layout
     if not job.used:
         return np.array([job.first], dtype=np.int64)

@@ -40,7 +40,6 @@ class Moments:
 
     @classmethod
     def empty(cls, shape: Sequence[int] = ()) -> Moments:
-        """Return moments of no values."""
         count, missing = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         mean, squares = np.zeros(shape), np.zeros(shape)
         return cls(count, missing, mean, squares, np.full(shape, np.inf), np.full(shape, -np.inf))

@@ -143,7 +143,6 @@ class ZarrStatistics:
         return found
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the statistics and what was read are the same."""
         return (
             isinstance(other, ZarrStatistics) and self.as_record() == replace(other, versions=self.versions).as_record()
         )
@@ -260,7 +259,6 @@ class ZarrStatistics:
         return {**what, "versions": self.versions, "part": [*self.part], "chunks": [*self.chunks], **sides}
 
     def __repr__(self) -> str:
-        """Return a line for each array."""
         lines = [] if self.complete else [f"part {self.part[0]} of {self.part[1]}, {_describe_progress(self)}"]
         for title, side in (("", self.samples), ("target ", self.targets)):
             lines += [f"{title}{name or 'array'}: {each}" for name, each in side.items() if each is not None]
