@@ -175,7 +175,8 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
     for page in source.pages(prefix):
         for entry in page.entries:
             empty = False
-            yield ObjectMeta(*_before_url(entry), source.url(entry.key), *_after_url(entry))
+            values = *_before_url(entry), source.url(entry.key), *_after_url(entry)
+            yield ObjectMeta(*values)
     if empty and _WILDCARD.search(prefix):
         message = f"nothing begins with {source.url(prefix)!r}: ps.list takes it literally, and ps.glob as a pattern"
         warnings.warn(message, stacklevel=2)
