@@ -403,7 +403,7 @@ def _first_value(sample):
     ids=["loader", "batched", "iterable"],
 )
 def test_full_shuffle_is_refused_with_advice(unit_folder, make):
-    with pytest.raises(Unusable, match=r"shuffle=ps\.Lanes\(\)"):
+    with pytest.raises(Unusable, match=r"shuffle=ps\.order\.Lanes\(\)"):
         make(unit_folder)
 
 
