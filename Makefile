@@ -6,6 +6,7 @@
 #   make platforms     tests of the core and Zarr on other Pythons, and with the lowest versions of libraries
 #   make docs          the site in build/docs, with notebooks run, links checked, and pages looked at in Chromium
 #   make api           accept a change of the public names and signatures (tests/public_api.txt)
+#   make simulate [FIRST=… SEEDS=…]  scenarios over a simulated store in virtual time, two minutes of new seeds by default
 #   make soak [PENSTOCK_SEED=…]                the random tests with more examples and kills, and the slow ones
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -15,7 +16,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 SETUP := pyproject.toml constraints.txt
 
-.PHONY: demo test lint package platforms docs api bench soak clean
+.PHONY: demo test simulate lint package platforms docs api bench soak clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -47,6 +48,9 @@ api: .venv/dev.stamp
 bench: .venv/dev.stamp
 	@$(PY) -m benchmarks
 	@$(PY) -m benchmarks.bulk
+
+simulate: .venv/dev.stamp
+	@$(PY) -m tests.simulation $(FIRST) $(if $(SEEDS),--seeds $(SEEDS) --seconds 3600)
 
 # With another seed each time: the header prints it, PENSTOCK_SEED=… repeats it. What draws nothing is `make test`'s.
 soak: PENSTOCK_JOBS ?= logical

@@ -87,7 +87,10 @@ class Publication:
         """
         self._look()
         etag = self._settled(make)
-        found = self._head()
+        try:
+            found = self._head()
+        except NotFound as error:
+            raise Changed("the object was written, but another writer has deleted it", url=self._url) from error
         # A store that keeps no metadata (local files) returns the ETag of the bytes that were written.
         ours = self._is_ours(found) or bool(etag and found.etag == etag)
         size = sum(size for size, _ in self.pieces)

@@ -1,0 +1,131 @@
+"""The same operations on a fault server over libcurl and in the simulation: their results must be equal."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import penstock as ps
+from penstock import source
+from penstock.engine.transport import loop
+from penstock.errors import PenstockError
+from penstock.testing.faults import FaultServer
+from penstock.testing.faults.script import Settings
+from penstock.values import Span
+from tests.simulation.store import BUCKET, Weather
+from tests.simulation.world import World, small_parts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.options import StoreOptions
+
+KEYS = ("a", "b/c", "b/d é")
+
+
+def in_simulation(seed: int, dialect: str) -> list[Any]:
+    """Return the results of a seed's operations in the simulation."""
+    world = World(seed, settings=Settings(dialect=dialect, least_part_bytes=1), weather=Weather())
+    with small_parts(), world.running(_small):
+        return _results(seed, world.url, world.options, world.store.put)
+
+
+def over_libcurl(seed: int, server: FaultServer) -> list[Any]:
+    """Return the results of a seed's operations on a server."""
+    for key in server.objects(BUCKET):
+        ps.delete(f"{server.scheme}://{BUCKET}/{key}", store=server.store)
+    with small_parts():
+        url = f"{server.scheme}://{BUCKET}/"
+        found = _results(seed, url, _small(server.store), lambda key, data: server.put(BUCKET, key, data))
+    # Its thread would wait in the simulation's time.
+    if loop._loop is not None:
+        loop._loop.close()
+        loop._loop = None
+    source._engines.forget()
+    return found
+
+
+def main() -> int:
+    """Compare some seeds in a dialect; print the first that differs."""
+    dialect, seeds = sys.argv[1], int(sys.argv[2])
+    with FaultServer.start(Settings(dialect=dialect, least_part_bytes=1)) as server:
+        server.make(BUCKET)
+        for seed in range(seeds):
+            for number, pair in enumerate(zip(in_simulation(seed, dialect), over_libcurl(seed, server), strict=True)):
+                if pair[0] != pair[1]:
+                    print(f"seed {seed}, operation {number}: {pair[0]!r:.300} in the simulation")
+                    print(f"and over libcurl: {pair[1]!r:.300}")
+                    return 1
+    print(f"{seeds} seeds agree in {dialect}")
+    return 0
+
+
+def _small(options: StoreOptions) -> StoreOptions:
+    parts = ps.WriteOptions(part_bytes=16 << 10, buffer_bytes=64 << 10)
+    node = ps.NodeOptions(share=False)
+    return replace(options, write=parts, read=ps.ReadOptions(split_bytes=8 << 10), node=node)
+
+
+def _results(seed: int, url: str, options: StoreOptions, put: Callable[[str, bytes], object]) -> list[Any]:
+    dice, versions = Random(f"{seed}/agreement"), dict[str, int]()
+    found: list[Any] = []
+    for key in KEYS:
+        if dice.random() < 0.7:
+            put(key, dice.randbytes(dice.choice((0, 1, 5000, 40_000))))
+    for _ in range(12):
+        name = dice.choice(tuple(_VERBS))
+        try:
+            result = _VERBS[name](url, options, dice)
+        except PenstockError as error:
+            result = type(error).__name__
+        found.append((name, _named(result, versions)))
+    return found
+
+
+def _named(result: Any, versions: dict[str, int]) -> Any:
+    """Return a result with versions by their order: a generation is another number on each server."""
+    if isinstance(result, ps.ObjectMeta):
+        return result.key, result.size, versions.setdefault(result.etag, len(versions)), result.content_type
+    return [_named(each, versions) for each in result] if isinstance(result, list) else result
+
+
+def _span(url: str, options: StoreOptions, dice: Random) -> bytes:
+    key, start = dice.choice(KEYS), dice.choice((0, 1, 4000, -1, -6000))
+    span = Span(key, start) if start < 0 else Span(key, start, start + dice.choice((1, 900, 20_000)))
+    return source.open_source(url, options)[0].read(span)
+
+
+def _file(url: str, options: StoreOptions, dice: Random) -> list[Any]:
+    with ps.open(url + dice.choice(KEYS), store=options) as file:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(dice.randrange(size + 1))
+        return [size, file.read(dice.choice((1, 100, -1)))]
+
+
+def _write(url: str, options: StoreOptions, dice: Random) -> None:
+    data = dice.randbytes(dice.choice((0, 10, 20_000, 90_000)))
+    bucket = source.open_source(url, options)[0]
+    with bucket.open_write(dice.choice(KEYS), create_only=dice.random() < 0.3) as file:
+        file.write(data)
+
+
+def _copy(url: str, options: StoreOptions, dice: Random) -> None:
+    here, there = dice.sample(KEYS, 2)
+    ps.copy(url + here, url + there, store=options)
+
+
+_VERBS: dict[str, Callable[[str, StoreOptions, Random], Any]] = {
+    "span": _span,
+    "file": _file,
+    "write": _write,
+    "copy": _copy,
+    "stat": lambda url, options, dice: ps.stat(url + dice.choice(KEYS), store=options),
+    "list": lambda url, options, dice: list(ps.list(url + dice.choice(("", "b/", "x")), store=options)),
+    "delete": lambda url, options, dice: ps.delete(url + dice.choice(KEYS), store=options),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

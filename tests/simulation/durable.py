@@ -1,0 +1,112 @@
+"""Operations that a process may die in: checkpoints and jobs; afterwards the old or the new is there, never half."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import penstock as ps
+from penstock.errors import Conflict, NotFound
+from tests.simulation.scenario import LIES, Run, Wrong, watched
+from tests.simulation.world import Killed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+
+def survives(run: Run, dice: Random, do: Callable[[], Any]) -> tuple[bool, Any]:
+    """Do something in a process that may be killed meanwhile; return whether it was not, and the result."""
+    if dice.random() < 0.5:
+        run.world.kill_after = run.world.clock.now + dice.choice((0.05, 0.3, 2.0)) * dice.random()
+    try:
+        return True, do()
+    except Killed:
+        run.world.trace("killed")
+        run.kept.clear()
+        return False, None
+    finally:
+        run.world.kill_after = float("inf")
+        if not run.world.wire.open:
+            run.world.restart()
+
+
+def _state(number: int, size: int) -> dict[str, Any]:
+    return {"number": number, "x": torch.full((size,), float(number)), "y": [torch.arange(number % 7), str(number)]}
+
+
+def _number(state: Any) -> int:
+    """Return the number that a restored state was made of; refuse a mixture."""
+    number = state["number"]
+    fine = bool((state["x"] == float(number)).all()) and torch.equal(state["y"][0], torch.arange(number % 7))
+    if not fine or state["y"][1] != str(number):
+        raise Wrong(f"a restored state is a mixture: {state}")
+    return int(number)
+
+
+def checkpoint(run: Run, dice: Random) -> None:
+    """Save a step in a process that may die; look which one is the latest, and restore it."""
+    manager = ps.CheckpointManager(run.url("run/"), keep_last=dice.choice((None, 2)), store=run.world.options)
+    run.step += 1
+    step, size = run.step, dice.choice((1, 1000, 20_000))
+    done = False
+    with watched(run) as seen:
+        run.saved[step] = "begun"
+        done, _ = survives(run, dice, lambda: manager.save(step, _state(step, size)))
+    if done and seen.error is None:
+        run.saved[step] = "saved"
+    if (
+        seen.error is not None
+        and isinstance(seen.error, (Conflict, NotFound))
+        and not seen.world.store.happened & {*LIES}
+    ):
+        raise Wrong(f"a step of our own cannot be saved: {seen.error!r}") from seen.error
+    with watched(run) as seen:
+        manager = ps.CheckpointManager(run.url("run/"), store=run.world.options)
+        latest = manager.latest()
+        known = max((each for each, how in run.saved.items() if how == "saved"), default=None)
+        if known is not None and (latest is None or latest < known):
+            raise Wrong(f"the latest step is {latest}, and step {known} was saved")
+        if latest is not None:
+            if latest not in run.saved:
+                raise Wrong(f"step {latest} was never saved")
+            number = _number(manager.restore(latest))
+            if number != latest:
+                raise Wrong(f"step {latest} restores the state of step {number}")
+            run.saved[latest] = "saved"
+    if isinstance(seen.error, (Conflict, NotFound)) and not seen.world.store.happened & {*LIES}:
+        raise Wrong(f"a saved step cannot be restored: {seen.error!r}") from seen.error
+
+
+def job(run: Run, dice: Random) -> None:
+    """Copy a tree as a job of several parts, by processes that die, until one ends: all of it is there."""
+    run.jobs += 1
+    source, dest, folder = (f"jobs/{run.jobs}/{name}/" for name in ("from", "to", "job"))
+    store, names = run.world.store, [f"{number:02d}" for number in range(dice.randint(1, 7))]
+    for name in names:
+        store.put(source + name, run.content(source + name, dice) + b"!")
+    strays = [dest + "stray"] if dice.random() < 0.5 else []
+    for key in strays:
+        store.put(key, b"stray")
+    options: dict[str, Any] = {"part_objects": dice.choice((1, 2, 5)), "job": run.url(folder), "progress": False}
+    if strays and dice.random() < 0.5:
+        options["delete"] = True
+    ended, lives, error = False, 0, None
+    while not ended and lives < 12:
+        lives += 1
+        with watched(run) as seen:
+            ended, _ = survives(
+                run, dice, lambda: ps.sync(run.url(source), run.url(dest), store=run.world.options, **options)
+            )
+        error = seen.error
+        if isinstance(error, (Conflict, NotFound)) and not seen.world.store.happened & {*LIES}:
+            raise Wrong(f"a job of nobody else's failed: {error!r}") from error
+    if not ended or error is not None:
+        return
+    for name in names:
+        there = store.objects.get(dest + name)
+        if there is None or there.data != store.objects[source + name].data:
+            raise Wrong(f"the job has ended, and {dest + name} is {'missing' if there is None else 'another'}")
+    if options.get("delete") and any(key in store.objects for key in strays):
+        raise Wrong("the job has ended, and what it was to delete is there")

@@ -1,0 +1,161 @@
+"""Runs of the simulation: one seed, many, and the smallest plan that still fails."""
+
+from __future__ import annotations
+
+import gc
+import random
+import tempfile
+import traceback
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+import penstock as ps
+from penstock.engine.read import hedging
+from penstock.testing.faults.script import Settings
+from tests.simulation import durable, scenario, sets
+from tests.simulation.plan import Plan, make
+from tests.simulation.scenario import KEYS, PATIENCE_S, TTL_S, Run, Wrong
+from tests.simulation.world import World, small_parts
+from tests.simulation.world import _replace as replaced_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.options import StoreOptions
+
+
+OPERATIONS = {
+    **scenario.OPERATIONS,
+    **{each.__name__: each for each in (sets.shards, sets.objects, sets.tokens, durable.checkpoint, durable.job)},
+}
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run showed.
+
+    Attributes:
+        plan: Its plan.
+        error: The broken promise; None if all were kept.
+        lines: Its trace.
+
+    """
+
+    plan: Plan
+    error: BaseException | None
+    lines: list[str]
+    requests: int = 0
+
+    def __str__(self) -> str:
+        if self.error is None:
+            return f"seed {self.plan.seed}: kept"
+        steps = " ".join(map(str, self.plan.steps))
+        words = "".join(traceback.format_exception(self.error))
+        about = f"seed {self.plan.seed}, {self.plan.dialect}, cache {self.plan.cache or 'none'}"
+        return "\n".join([f"{about}, {sorted(self.plan.features)}: {steps}", *self.lines, words])
+
+
+def execute(plan: Plan) -> Result:
+    """Carry out a plan."""
+    dice = plan.dice("settings")
+    settings = Settings(dialect=plan.dialect, least_part_bytes=1)
+    world = World(plan.seed, settings=settings, weather=plan.weather())
+    world.store.deaf = "deaf" in plan.features
+    run = Run(world, plan.cache, "writer" in plan.features)
+    error: BaseException | None = None
+    # Checkpoints have the states of these.
+    random.seed(plan.seed)
+    np.random.seed(plan.seed % 2**32)  # noqa: NPY002  the generator that libraries share
+    torch.manual_seed(plan.seed)
+    gc.disable()
+    try:
+        with ExitStack() as stack:
+            stack.enter_context(small_parts())
+            if "hedge" in plan.features:
+                stack.enter_context(replaced_name(hedging, "_LEAST", 3))
+                stack.enter_context(replaced_name(hedging, "SHARE", 0.5))
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch())) if plan.cache else ""
+            stack.enter_context(world.running(lambda options: _options(options, plan, folder)))
+            for key in KEYS:
+                if dice.random() < 0.8:
+                    world.store.put(key, run.content(key, dice))
+            for step in plan.steps:
+                world.store.begin(step.number)
+                its = plan.dice(f"step {step.number}")
+                world.trace(f"-- {step}")
+                if "jumps" in plan.features and its.random() < 0.2:
+                    world.clock.jumped_s += its.choice((-100.0, -2.0, 2.0, 100.0))
+                OPERATIONS[step.name](run, its)
+            _after(run)
+    except Exception as broken:  # noqa: BLE001  any error of a run is its result
+        error = broken
+    finally:
+        gc.enable()
+    return Result(plan, error, world.lines, world.store.requests)
+
+
+def _after(run: Run) -> None:
+    """Wait until all requests have arrived; what was given up must never have been there."""
+    run.world.clock.sleep(600.0)
+    for key, data in run.forbidden:
+        if any(each.stored is not None and each.stored.data == data for each in run.world.store.history.get(key, [])):
+            raise Wrong(f"a write of {key} was given up, and was there")
+
+
+def _scratch() -> str | None:
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None  # noqa: S108  a folder of its own within
+
+
+def _options(options: StoreOptions, plan: Plan, folder: str) -> StoreOptions:
+    split = "split" in plan.features
+    cache = ps.CacheOptions(path=folder, mode=plan.cache, ttl_s=TTL_S, block_bytes=64 << 10) if plan.cache else None  # type: ignore[arg-type]
+    return replace(
+        options,
+        retry=ps.RetryOptions(patience_s=PATIENCE_S, first_contact_s=PATIENCE_S),
+        read=ps.ReadOptions(hedge="hedge" in plan.features, **({"split_bytes": 8 << 10} if split else {})),
+        write=ps.WriteOptions(
+            **({"part_bytes": 16 << 10, "buffer_bytes": 64 << 10} if "small" in plan.features else {})
+        ),
+        cache=cache,
+        node=ps.NodeOptions(share=False),
+    )
+
+
+def shrink(result: Result, most: int = 200) -> Result:
+    """Return the run of the smallest plan found that breaks a promise of the same kind."""
+    best, tried = result, 0
+    smaller = True
+    while smaller:
+        smaller = False
+        plan = best.plan
+        candidates = [plan.without(steps=frozenset([each.number])) for each in plan.steps]
+        candidates += [plan.without(feature=each) for each in sorted(plan.features)]
+        candidates += [replace(plan, cache="")] if plan.cache else []
+        for candidate in candidates:
+            tried += 1
+            if tried > most:
+                return best
+            found = execute(candidate)
+            if found.error is not None and type(found.error) is type(result.error):
+                best, smaller = found, True
+                break
+    return best
+
+
+def pairs(plan: Plan) -> set[tuple[str, str]]:
+    """Return the pairs of features that meet in a run."""
+    met = {*plan.features, plan.dialect, *(each.name for each in plan.steps)} | (
+        {f"cache {plan.cache}"} if plan.cache else set()
+    )
+    return set(combinations(sorted(met), 2))
+
+
+def of_seed(seed: int, only: Sequence[str] | None = None) -> Result:
+    """Run a seed, of all operations or of some."""
+    return execute(make(seed, tuple(only or OPERATIONS)))
