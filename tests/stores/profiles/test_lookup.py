@@ -88,7 +88,7 @@ def named(raw, **variables):
 
 
 def test_words_of_sinks_are_those_of_the_variable():
-    assert set(WORDS) == _KINDS.keys()
+    assert WORDS == _KINDS
 
 
 def test_sinks_are_named_in_a_text_or_a_list_with_paths_relative_to_the_file():
