@@ -211,7 +211,7 @@ def test_progress_false_is_silent_everywhere(terminal, tmp_path):
 
 @pytest.mark.parametrize("shown", ["x", 0, 1.5])
 def test_a_progress_that_is_neither_true_false_nor_none_is_refused(shown):
-    with pytest.raises(ConfigError, match="progress is True, False or None"), tally("listing", shown=shown):
+    with pytest.raises(ConfigError, match="progress must be True, False or None"), tally("listing", shown=shown):
         pass
-    with pytest.raises(ConfigError, match="progress is True, False or None"), bar("copying", 1, 1, shown=shown):
+    with pytest.raises(ConfigError, match="progress must be True, False or None"), bar("copying", 1, 1, shown=shown):
         pass

@@ -73,7 +73,7 @@ def _line(
     title: str, objects: int | None, size_bytes: int | None, *, shown: bool | None, moves: bool
 ) -> Generator[Count]:
     if not isinstance(shown, bool | None):
-        raise ConfigError(f"progress is True, False or None (where a terminal shows it), not {shown!r}")
+        raise ConfigError(f"progress must be True, False or None (where a terminal shows it), got {shown!r}")
     if not _should_show(shown) or not _ProgressLine.free():
         yield _ignore_progress
         return

@@ -78,7 +78,8 @@ def _results(seed: int, url: str, options: StoreOptions, put: Callable[[str, byt
     for _ in range(12):
         name = dice.choice(tuple(_VERBS))
         try:
-            result = _VERBS[name](url, options, dice)
+            verb = _VERBS[name]
+            result = verb(url, options, dice)
         except PenstockError as error:
             result = type(error).__name__
         found.append((name, _named(result, versions)))

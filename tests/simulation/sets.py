@@ -76,7 +76,8 @@ def fill_shard(run: Run, key: str, dice: Random) -> None:
         size = 700 if same else dice.randrange(1, 3000)
         word = f"<{shard}.{number}:{run.made:05d}>".encode()
         items.append((f"{shard}-{number}.bin", (word * (size // len(word) + 1))[:size]))
-    stored = run.world.store.put(key, _MAKERS[kind](items))
+    make = _MAKERS[kind]
+    stored = run.world.store.put(key, make(items))
     run.shards.setdefault(key, {})[run.world.store.version(stored)] = {
         name.removesuffix(".bin"): data for name, data in items
     }

@@ -180,7 +180,7 @@ def _measure_pages(file: Any, data: bytes) -> tuple[int, int]:  # noqa: ANN401  
             stop = start + chunk.total_compressed_size
             packed += stop - start
             if not 0 <= start <= stop <= len(data) or packed > len(data):
-                raise ValueError("columns lie over each other, or outside of the file")
+                raise ValueError("columns overlap, or are outside of the file")
             for page in pages_of(data, start, stop):
                 unpacked += page.unpacked
                 values += page.values * -(-max(width, 1) // 8) if leaf.max_repetition_level else 0
@@ -236,7 +236,7 @@ def _parse_chunk(chunk: Any) -> Chunk:  # noqa: ANN401  a value of Thrift
     meta = chunk.get(3, {}) if isinstance(chunk, dict) else None
     if not isinstance(meta, dict):
         raise ValueError("a column without a description")  # noqa: TRY004  as for other parts of a file
-    refused = "it is encrypted" if 8 in chunk or 9 in chunk else "it lies in another file" if 1 in chunk else ""  # noqa: PLR2004
+    refused = "it is encrypted" if 8 in chunk or 9 in chunk else "it is in another file" if 1 in chunk else ""  # noqa: PLR2004
     if refused and 3 not in chunk:  # noqa: PLR2004
         found = chunk.get(8)
         for field in (2, 1):

@@ -171,9 +171,7 @@ class HostTimings:
     failed = _number(_FAILED, "Attempts that failed, whether or not they were retried.")
     throttled = _number(_THROTTLED, "Attempts that the store refused because of their rate (503 ``SlowDown``, 429).")
     throttled_s = _seconds(_THROTTLED_NS, "Total seconds that requests waited after throttled attempts.")
-    paced_s = _seconds(
-        _PACED_NS, "Total seconds that requests waited for their turn, at a rate that the store takes."
-    )
+    paced_s = _seconds(_PACED_NS, "Total seconds that requests waited for their turn, at a rate that the store takes.")
     retried = _number(_RETRIED, "Failed attempts that were retried, after any failure.")
     retried_s = _seconds(_RETRIED_NS, "Total seconds that requests waited after failures, throttling excluded.")
     hedged = _number(_HEDGED, "Second requests for slow reads (``ReadOptions.hedge``).")

@@ -55,7 +55,7 @@ class Prometheus:
     def __post_init__(self) -> None:
         """Refuse ports that do not exist, and 0, which would select a port that no scraper knows."""
         if self.port is not None and whole(self.port, "a port", 1) > _LAST_PORT:
-            raise Unusable(f"a port is {_LAST_PORT} at most, not {self.port}")
+            raise Unusable(f"port must be at most {_LAST_PORT}, got {self.port}")
 
     def open(self, *, first: bool) -> _Exposed | Notice:
         """Return a writer, which takes no events: the first process listens, its workers write counts for it.

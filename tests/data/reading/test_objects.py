@@ -544,7 +544,7 @@ class TestManifest:
     @pytest.mark.parametrize(
         ("text", "arguments", "match"),
         [
-            ("image_file_name,mask_file_name\ns3://other/a,b\n", {}, "line 2: 's3://other/a' does not lie in"),
+            ("image_file_name,mask_file_name\ns3://other/a,b\n", {}, "line 2: 's3://other/a' is not in"),
             ('{"image_file_name": 5, "mask_file_name": "b"}', {}, "line 1: a key must be a string"),
             (r'{"image_file_name": "a", "mask_file_name": "\ud800"}', {}, "line 1: 'utf-8' codec can't encode"),
             ("i/1.jpg one\n", {"fields": ("image", "mask")}, "line 1: no image"),

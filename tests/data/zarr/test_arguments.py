@@ -94,7 +94,7 @@ def test_invalid_samples_arguments_are_refused(samples, words):
     [
         ("short", {}, r"along 'time': .*/a has the shape \(21, 6, 8\).*/short has the shape \(20, 6, 8\)"),
         ("narrow", {"patch": {"y": 2}}, r"along 'y': .*/a has the shape .*/narrow has the shape \(21, 5, 8\)"),
-        ("unnamed", {}, "/unnamed has .* samples lie along 'time': .* store dimension_names"),
+        ("unnamed", {}, "/unnamed has .* samples extend along 'time': .* store dimension_names"),
     ],
 )
 def test_targets_that_do_not_fit_are_refused_with_both_shapes(folder, targets, arguments, words):
@@ -104,7 +104,7 @@ def test_targets_that_do_not_fit_are_refused_with_both_shapes(folder, targets, a
 
 @pytest.mark.parametrize("dims", [None, "dim_0"])
 def test_named_targets_beside_unnamed_samples_are_refused(folder, dims):
-    with pytest.raises(Unusable, match=r"/a has .* samples lie along 'dim_0': .* store dimension_names"):
+    with pytest.raises(Unusable, match=r"/a has .* samples extend along 'dim_0': .* store dimension_names"):
         ps.ZarrDataset(str(folder / "unnamed"), str(folder / "a"), dims=dims)
 
 

@@ -242,16 +242,16 @@ def test_a_subset_is_not_divided_again(fields):
     [
         (lambda ds: ds.split_at(), "first date or element"),
         (lambda ds: ds.split_at("2015", "2014-12-05"), "borders must ascend"),
-        (lambda ds: ds.split_at("2030"), "no element lies from 2030 on: the 62 elements are 2014-12-01"),
-        (lambda ds: ds.split_at("2014"), "no element lies before 2014"),
+        (lambda ds: ds.split_at("2030"), "no element is from 2030 on: the 62 elements are 2014-12-01"),
+        (lambda ds: ds.split_at("2014"), "no element is before 2014"),
         (lambda ds: ds.split_at("soon"), "must be a date such as"),
         (lambda ds: ds.split_at(0.5), "a border must be a whole number"),
-        (lambda ds: ds.split_at("2015", dim="y"), r"samples lie along \(time\), got 'y'"),
+        (lambda ds: ds.split_at("2015", dim="y"), r"samples extend along \(time\), got 'y'"),
         (lambda ds: ds.split_at(10, gap=-1), "gap must be"),
         (lambda ds: ds.split_at(10, gap=dt.timedelta(-1)), "duration of 0 or more"),
         (lambda ds: ds.split_at(10, gap=np.timedelta64(1, "M")), "months or years"),
-        (lambda ds: ds.split(0.5, gap=40), "no sample along 'time' lies within a part of 0 elements"),
-        (lambda ds: ds.split(0.5, block=1), "no sample along 'time' lies within a part"),
+        (lambda ds: ds.split(0.5, gap=40), "no sample along 'time' is within a part of 0 elements"),
+        (lambda ds: ds.split(0.5, block=1), "no sample along 'time' is within a part"),
     ],
 )
 def test_invalid_parts_are_refused(fields, call, words):

@@ -104,7 +104,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_unsafe_node_file_or_directory_is_refused_and_left_unchanged(where, kind):
-    HOSTILE[kind](where)
+    spoil = HOSTILE[kind]
+    spoil(where)
     before = descriptors()
     with pytest.raises((ConfigError, OSError)):
         os.close(open_file(where))

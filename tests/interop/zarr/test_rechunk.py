@@ -339,7 +339,7 @@ def test_a_text_for_overwrite_deletes_nothing(folder):
 def test_places_that_lie_in_one_another_and_wrong_ones_are_refused(folder):
     fill(f"{folder}/a")
     for dest in (f"{folder}/a", f"{folder}/a/b", folder, f"{folder}/a/"):
-        with pytest.raises(Unusable, match="lie in one another"):
+        with pytest.raises(Unusable, match="contain one another"):
             copy(f"{folder}/a", dest, overwrite=True)
     with pytest.raises(NotFound, match="no zarr array or group"):
         copy(f"{folder}/none", f"{folder}/b")

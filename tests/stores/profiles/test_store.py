@@ -214,7 +214,7 @@ def test_a_manifest_names_objects_by_the_store_s_urls_too(memory):
     assert [each.key for each in dataset.catalog] == ["x", "y", "z"]
     with ps.open("penstock://data/m.txt", "wb") as file:
         file.write(b"memory://elsewhere/x\n")
-    with pytest.raises(ManifestError, match="does not lie in penstock://data/"):
+    with pytest.raises(ManifestError, match="is not in penstock://data/"):
         ps.MapDataset.from_manifest("penstock://data/m.txt")
 
 

@@ -251,7 +251,7 @@ def _location(described: Mapping[str, Any], length: int, objects: _Listed) -> It
     name, checksums = objects[number]
     if start + length > checksums.size:
         raise ValueError(
-            f"bytes {start} to {start + length} lie beyond the end of {name}, which has {checksums.size} bytes"
+            f"bytes {start} to {start + length} are beyond the end of {name}, which has {checksums.size} bytes"
         )
     return ItemLocation(name, start, length, checksums)
 

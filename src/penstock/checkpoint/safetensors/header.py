@@ -274,7 +274,7 @@ def _entry(name: str, described: Any) -> TensorEntry:  # noqa: ANN401  any JSON
         raise ValueError(f"tensor {name!r} has an impossible shape: {shape!r:.80}")
     bits = count * DTYPES[dtype]
     if not _naturals(offsets) or len(offsets) != 2 or (offsets[1] - offsets[0]) * 8 != bits:  # noqa: PLR2004  a pair
-        raise ValueError(f"tensor {name!r} has {bits / 8:,.15g} bytes and lies at {offsets!r:.80}")
+        raise ValueError(f"tensor {name!r} has {bits / 8:,.15g} bytes and is at {offsets!r:.80}")
     return TensorEntry(name, dtype, tuple(shape), *offsets)
 
 

@@ -213,7 +213,7 @@ def _records(of: Object, file: Fragments) -> list[ArchiveRecord]:
     ]
     if not apart or not ascending or odd or len({record.name for record in records}) != len(records):
         raise CheckpointError(
-            "the directory of the file is damaged: records overlap, or lie outside the file", url=of.url
+            "the directory of the file is damaged: records overlap, or are outside the file", url=of.url
         )
     return records
 

@@ -279,7 +279,7 @@ def _decode_whole_array(dtype: str, shape: tuple[int, ...], data: Any) -> np.nda
         return _decode_array(dtype, data).reshape(shape).copy()
     # Contiguous only: an expanded tensor is small in the file, but the array made of it is not.
     if data.dtype != torch.uint8 or data.layout != torch.strided or not data.is_contiguous():
-        raise ValueError("an array's bytes are a line of bytes")
+        raise ValueError("the bytes of an array must be a one-dimensional buffer")
     if not DTYPE.fullmatch(dtype):
         raise ValueError(f"no array of {dtype!r:.80}")
     line: np.ndarray[Any, Any] = data.detach().cpu().numpy()

@@ -82,7 +82,7 @@ class FieldObjects(NamedTuple):
     def plus(self, other: FieldObjects, field: str, samples: tuple[int, int]) -> FieldObjects:
         """Return the objects of both; ``samples`` are the numbers of samples of the two."""
         if self.root != other.root:
-            raise Unusable(f"the objects of {field!r} lie in {self.root} and {other.root}: use ps.concat")
+            raise Unusable(f"the objects of {field!r} are in {self.root} and {other.root}: use ps.concat")
         places = None
         if self.places is not None or other.places is not None:
             first, second = (each.rows(range(count)) for each, count in zip((self, other), samples, strict=True))
@@ -201,9 +201,9 @@ class FieldGroup:
             part.table.check()
             rows = part.rows(range(samples)) if part.places is None else part.places.values
             if len(rows) != samples or rows.dtype.kind not in "iu" or rows.dtype == np.uint64:
-                raise ValueError("another number of objects than of samples")
+                raise ValueError("the numbers of objects and samples differ")
             if (rows < -1).any() or (rows >= part.table.rows).any():
-                raise ValueError("samples of objects that are not there")
+                raise ValueError("samples refer to objects that do not exist")
         if isinstance(self.rule, str) and self.rule:
             key_of(self.rule)
 
@@ -408,7 +408,7 @@ def key_objects(found: NamedObjects, on: object, field: str) -> list[str | None]
     """Return the key of each object by a rule, or as given one by one."""
     if found.table.units is not None:
         raise Unusable(
-            f"the entries of {field!r} lie in units that are decoded as a whole (row groups, compressed shards), and "
+            f"the entries of {field!r} are in units that are decoded as a whole (row groups, compressed shards), and "
             "cannot be joined with others"
         )
     if not isinstance(on, str) and isinstance(on, Iterable):

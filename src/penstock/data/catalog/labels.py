@@ -120,7 +120,7 @@ def classify_rows(
         raise Unusable("labels that are numbers need classes=[…], the name of each number; or pass the names as labels")
     codes = column.numbers.values
     if codes.dtype.kind not in "iu" or (len(codes) and not 0 <= codes.min() <= codes.max() < len(given)):
-        raise Unusable(f"labels that are numbers must lie between 0 and {len(given) - 1}, one for each of classes")
+        raise Unusable(f"labels that are numbers must be between 0 and {len(given) - 1}, one for each of classes")
     return Column.of(codes, given)
 
 
@@ -168,7 +168,7 @@ def _extract_labels(labels: Rule, blocks_of_names: Iterator[list[str]]) -> Itera
     if len(depths) > 1:
         first, second = list(depths.values())[:2]
         raise Unusable(
-            f'labels="folder" takes the last folder, but {first!r} and {second!r} lie at different depths: choose the '
+            f'labels="folder" takes the last folder, but {first!r} and {second!r} are at different depths: choose the '
             r"folder by a pattern: labels=r'^([^/]+)/' is the first one"
         )
 

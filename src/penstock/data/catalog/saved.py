@@ -314,13 +314,13 @@ def _strip_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDA
     starts, lengths = ends[:-1], np.diff(ends) - len(base)
     if len(base):
         if (lengths < 0).any():
-            raise ValueError("a key does not lie below its base")
+            raise ValueError("a key is not below its base")
         below = np.ones(len(data), bool)
         step = max(1, _AT_ONCE // len(base))
         for at in range(0, len(rows), step):
             index = starts[at : at + step, None] + np.arange(len(base))
             if (data[index] != base).any():
-                raise ValueError("a key does not lie below its base")
+                raise ValueError("a key is not below its base")
             below[index] = False
         data = data[below]
     return lengths, data.tobytes()
@@ -332,7 +332,7 @@ def check_home(saved: Saved, file: Location) -> None:
     if any(root != file.root for root, _ in places.values()):
         urls = {field: root + base for field, (root, base) in places.items()}
         told = urls if len({*urls.values()}) > 1 else saved.root + saved.base
-        raise ManifestError(f"its objects lie elsewhere: if you mean to read them, pass root={told!r}")
+        raise ManifestError(f"its objects are elsewhere: if you mean to read them, pass root={told!r}")
 
 
 def relocate_catalog(saved: Saved, root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> Saved:
@@ -343,7 +343,7 @@ def relocate_catalog(saved: Saved, root: str | os.PathLike[str] | Mapping[str, s
         if not fields or {*root} != {*fields}:
             raise ManifestError(f"root= must have a URL for each field: {', '.join(fields) or 'there are none'}")
     elif len({*places.values()}) > 1:
-        raise ManifestError(f"the fields {', '.join(places)} lie at different places: pass root={{field: URL}}")
+        raise ManifestError(f"the fields {', '.join(places)} are at different places: pass root={{field: URL}}")
     else:
         root = dict.fromkeys(places, root)
     urls = {field: parse(url) for field, url in root.items()}

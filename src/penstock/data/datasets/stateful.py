@@ -135,7 +135,7 @@ def elastic_state(state: Mapping[str, Any]) -> dict[str, Any]:
         if any(type(number) is not int for number in (epoch, later, *numbers)):
             raise TypeError("epoch, position, samples and batches must be whole numbers")
         if not (0 <= position <= samples and batch > 0 <= later):
-            raise ValueError("the position lies outside the epoch")
+            raise ValueError("the position is outside the epoch")
         if state["_iterator_finished"]:
             return ours | {"epoch": epoch + 1, "position": 0}
         return ours | {"position": min(samples, position + later * batch)}

@@ -47,7 +47,7 @@ class Prices:
         for name in ("per_1000_requests", "per_gib"):
             value = getattr(self, name)
             if not isinstance(value, int | float) or not isfinite(value) or value < 0:
-                raise Unusable(f"{name} must be a price, 0 or more and not negative, got {value!r}")
+                raise Unusable(f"{name} must be 0 or more, got {value!r}")
         if not isinstance(self.currency, str):
             raise Unusable(f"currency must be a text, got {self.currency!r}")
 

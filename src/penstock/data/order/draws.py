@@ -142,7 +142,7 @@ class Draws:
     def _begin(self, epoch: int) -> int:
         if epoch < self._stage.epoch:
             raise Unusable(
-                f"epoch {epoch} lies before the present weights, which hold from epoch {self._stage.epoch} on: load "
+                f"epoch {epoch} is before the present weights, which hold from epoch {self._stage.epoch} on: load "
                 "a state of that time instead"
             )
         if self._stage.delivered + (epoch + 1 - self._stage.epoch) * self._mixture.total > MOST:
@@ -272,7 +272,7 @@ class Draws:
         """Return the source of each position, and the number of its draw."""
         at = positions - begin
         if at.size and at.min() < 0:
-            raise Unusable(f"positions before {begin} lie before the present weights")
+            raise Unusable(f"positions before {begin} are before the present weights")
         blocks = at // self._block
         sources, draws = np.empty_like(at), np.empty_like(at)
         which = np.searchsorted(firsts, blocks, side="right") - 1

@@ -165,7 +165,7 @@ class Grouping:
             self._close()
             if key in self._seen:
                 raise Unsupported(
-                    f"the members of the sample {key!r} are not all neighbours: another sample lies before {name!r} at "
+                    f"the members of the sample {key!r} are not all neighbours: another comes before {name!r} at "
                     f"byte {start}; write the archive with its members in the order of their names (find … -type f | "
                     "LC_ALL=C sort, into zip -@ or tar --no-recursion -T -), or copy the samples with ps.pack; or pass "
                     "another key="

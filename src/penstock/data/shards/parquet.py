@@ -243,10 +243,10 @@ def _groups(footer: memoryview, names: Collection[str], start: int) -> Iterator[
             if chunk.refused:
                 raise Unsupported(f"the column {chunk.column!r} of the Parquet file cannot be read: {chunk.refused}")
             if not 4 <= chunk.start <= chunk.stop <= start:  # noqa: PLR2004  the magic
-                raise Damaged(f"the column {chunk.column!r} lies outside of the file in row group {number}")
+                raise Damaged(f"the column {chunk.column!r} is outside of the file in row group {number}")
         ranges = sorted((chunk.start, chunk.stop) for chunk in chunks if chunk.start < chunk.stop)
         if any(later < stop for (_, stop), (later, _) in pairwise(ranges)):
-            raise Damaged(f"the columns of row group {number} lie over each other")
+            raise Damaged(f"the columns of row group {number} overlap")
         unpacked = sum(max(chunk.unpacked, 0) for chunk in chunks)
         yield _RowGroup(first, group.rows, ranges, min(unpacked, _most_held(sum(stop - at for at, stop in ranges))))
         first += group.rows

@@ -61,7 +61,7 @@ def open_files(
     plain = TokenFile(manner.dtype, "" if manner.format == "megatron" else manner.format)
     shards = find_shards(given, plain, {}, store)
     if beside := [each.key for each in shards.found if each.key.endswith(_BESIDE)]:
-        message = "the file lies beside datatrove's tokens, and holds none: name the .ds"
+        message = "the file is beside datatrove's tokens, and holds none: name the .ds"
         raise Unusable(message, url=shards.source.url(beside[0]))
     if not manner.format:
         _check_names(shards)

@@ -62,7 +62,7 @@ def along_of(
     axes = [axis.name for axis in arrangement.space.axes]
     name = axes[0] if dim is None else dim
     if name not in axes:
-        raise Unusable(f"dim must be a dimension that samples lie along ({', '.join(axes)}), got {dim!r}")
+        raise Unusable(f"dim must be a dimension that samples extend along ({', '.join(axes)}), got {dim!r}")
     chosen = {
         number: cut.chosen
         for number, extraction in enumerate(arrangement.extractions)
@@ -103,7 +103,7 @@ def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[An
     if all(isinstance(each, _DATES) or hasattr(each, "isoformat") for each in borders):
         values = dates()
         if values.dtype.kind == "M" and (missing := np.flatnonzero(np.isnat(values))).size:
-            raise Unusable(f"element {missing[0]} has no time (NaT), so it lies on no side of a date: give numbers")
+            raise Unusable(f"element {missing[0]} has no time (NaT), so it is on no side of a date: give numbers")
         known = [_date(each, values) for each in borders]
     else:
         values = np.arange(length)
@@ -116,7 +116,7 @@ def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[An
         if not (owners == part).any():
             side = f"before {borders[0]}" if not part else f"from {borders[part - 1]} on"
             first, last = map(shown, (values[0], values[-1]))
-            raise Unusable(f"no element lies {side}: the {length:,} elements are {first} to {last}")
+            raise Unusable(f"no element is {side}: the {length:,} elements are {first} to {last}")
     return owners
 
 

@@ -89,7 +89,7 @@ class Disk:
         else:
             if S_ISDIR(found.st_mode):
                 return
-        raise ConfigError(f"{self.root} is not a directory, or lies below a file: name a directory for the cache")
+        raise ConfigError(f"{self.root} is not a directory, or is below a file: name a directory for the cache")
 
     def note_wait(self, waited_s: float) -> None:
         if self._shared is not None:

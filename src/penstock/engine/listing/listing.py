@@ -157,7 +157,7 @@ class Listing(_EndingPages):
         start, mark = len(_octets(self.prefix)), _octets(self.delimiter)
         for key in keys:
             if mark in key[start:]:
-                raise Damaged(f"the listing went astray: {key!r} lies beyond the delimiter {mark!r}")
+                raise Damaged(f"the listing went astray: {key!r} is beyond the delimiter {mark!r}")
         for group in groups:
             if group.find(mark, start) != len(group) - len(mark) or len(group) < start + len(mark):
                 raise Damaged(f"the listing went astray: {group!r} is not a common prefix up to the delimiter {mark!r}")

@@ -52,9 +52,7 @@ def globs(given: str | Iterable[str], name: str = "include/exclude") -> tuple[st
         # In other tools "keep/" is a folder with all that it holds. Here it would match no object, and a sync that
         # deletes would delete what it was to keep.
         if each.endswith("/"):
-            raise ConfigError(
-                f"{name} must not end in '/', got {each!r}: write {each + '**'!r} for all that lies there"
-            )
+            raise ConfigError(f"{name} must not end in '/', got {each!r}: write {each + '**'!r} for all that is there")
     return found
 
 

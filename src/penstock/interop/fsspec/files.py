@@ -152,7 +152,7 @@ class NearbyRanges(NamedTuple):
 def make_span(key: str, start: int | None, end: int | None) -> Span | None:
     """Return ``object[start:end]`` as a span that can be read without the object's size; None if the size is needed.
 
-    The span's ``stop`` may lie beyond the object's end. An empty slice has ``stop`` equal to ``start``.
+    The span's ``stop`` may be beyond the object's end. An empty slice has ``stop`` equal to ``start``.
     """
     start = start or 0
     if end is None:

@@ -249,7 +249,7 @@ class CopyRun:
         *other, there = self._target.address(self._base)
         if where == other and (str(here).startswith(str(there)) or str(there).startswith(str(here))):
             raise Unusable(
-                f"{source} and the destination lie in one another: choose another destination", url=self._dest.url
+                f"{source} and the destination contain one another: choose another destination", url=self._dest.url
             )
 
     def _is_complete(self) -> bool:

@@ -148,7 +148,7 @@ def _check_apart(source: Source, prefix: str, target: Source, base: str) -> None
     *there, its = target.address(base)
     if here == there and str(its).startswith(as_folder(str(mine))):
         raise Unusable(
-            "the shards would lie in the prefix that is packed: name another destination", url=target.url(base)
+            "the shards would be in the prefix that is packed: name another destination", url=target.url(base)
         )
 
 

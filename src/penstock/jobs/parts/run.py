@@ -237,7 +237,7 @@ def check_apart(records: Records, store: StoreOptions | str, *trees: str) -> Non
     for each in trees:
         *place, its = _address(each, store)
         if where == place and (str(mine).startswith(str(its)) or str(its).startswith(str(mine))):
-            raise Unusable(f"the records of a job lie outside the trees: {records.url} and {each} overlap")
+            raise Unusable(f"the records of a job must be outside the trees: {records.url} and {each} overlap")
 
 
 def _address(url: str, store: StoreOptions | str) -> tuple[Hashable, ...]:

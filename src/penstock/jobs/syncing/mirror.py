@@ -186,7 +186,7 @@ def _check_source(source: Source, prefix: str) -> None:
 def _check_apart(mirror: Mirror) -> None:
     """Refuse trees that are equal or lie in one another: by URL and, on this machine, also by device and inode."""
     here, there = mirror.source.url(mirror.prefix), mirror.target.url(mirror.base)
-    message = f"source and destination lie in one another: {here} and {there}"
+    message = f"source and destination contain one another: {here} and {there}"
     *where, mine = mirror.source.address(mirror.prefix)
     *place, its = mirror.target.address(mirror.base)
     if where == place and (str(mine).startswith(str(its)) or str(its).startswith(str(mine))):

@@ -377,5 +377,5 @@ def _open_catalog(against: str, version: str, url: str, store: StoreOptions | st
     if _version(against, store) != version:
         raise Changed("the catalog was replaced while it was compared: repeat the call", url=against)
     if catalog.fields:
-        raise Unusable("the samples of the catalog lie at several places: verify each place for itself", url=against)
+        raise Unusable("the samples of the catalog are at several places: verify each place for itself", url=against)
     return catalog

@@ -82,7 +82,7 @@ def check_links(urls: Iterable[str], store: StoreOptions | str) -> None:
     for found in filter(None, (link(url, store) for url in urls)):
         path = f"/{found.origin.prefix}"
         if os.path.isdir(path):
-            message = f"links to directories are not moved: name {os.path.realpath(path)}/ for what lies there"
+            message = f"links to directories are not moved: name {os.path.realpath(path)}/ for what is there"
             raise Unusable(message, url=path)
 
 

@@ -108,7 +108,7 @@ def ledger(
     whole = os.path.realpath(name).lstrip("/")
     for side, folder in trees:
         if local(side) and whole.startswith(folder):
-            raise Unusable("a report cannot lie in one of the trees that are compared: choose another place", url=name)
+            raise Unusable("the report must be outside the trees that are compared: choose another place", url=name)
     with _errors(name):
         opened = Path(name).open("wb", buffering=0)  # noqa: SIM115  closed below
     # Outside ``_errors``: errors of the caller are not errors of the file.

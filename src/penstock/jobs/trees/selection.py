@@ -164,7 +164,7 @@ def _the_one(tree: Selection, meta: ObjectMeta | None, *, recursive: bool) -> Se
     if meta is not None:
         raise Unusable(f"both an object and a prefix: write {url} for the tree, or leave out -r for the object")
     if not recursive:
-        raise Unusable("a whole tree: -r takes all that lies under it", url=url)
+        raise Unusable("a whole tree: -r takes all that is under it", url=url)
     return tree
 
 

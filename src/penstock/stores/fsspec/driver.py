@@ -337,7 +337,7 @@ def _convert_entries(found: Iterable[Mapping[str, object]], root: str) -> list[O
         path = str(info["name"])
         start = next((each for each in (root, root.lstrip("/")) if path.startswith(each)), None)
         if start is None:
-            raise Damaged(f"the filesystem lists {path!r}, which does not lie below {root!r}")
+            raise Damaged(f"the filesystem lists {path!r}, which is not below {root!r}")
         key = path[len(start) :]
         if key.strip("/") and not asides.is_aside(key.rpartition("/")[2]):
             if is_file(info):

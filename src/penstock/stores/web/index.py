@@ -294,7 +294,7 @@ class Walk:
     def enter(self, found: Iterable[IndexEntry]) -> tuple[Page, Walk | None]:
         """Process the contents of the directory; return a page of items, and the walk to continue with, if any."""
         if self.directory.count("/") > _MOST_DEEP + self.prefix.count("/"):
-            raise Damaged(f"directories lie more than {_MOST_DEEP} deep: one of them is a link that leads back")
+            raise Damaged(f"directories are more than {_MOST_DEEP} deep: one of them is a link that leads back")
         items = sorted(self._wanted(found), key=item_bytes)
         if self.flat:
             return split_items(items), None

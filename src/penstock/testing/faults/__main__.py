@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 def _rate(text: str) -> float:
     rate = float(text)
     if not 0 <= rate <= 1:
-        raise argparse.ArgumentTypeError("a share lies between 0 and 1")
+        raise argparse.ArgumentTypeError("a share is between 0 and 1")
     return rate
 
 

@@ -102,8 +102,8 @@ def test_ambiguous_or_conflicting_destination_is_refused_and_nothing_changes(pen
         ((f"{tmp_path}/file", prefix), f"{prefix} is a prefix: write {prefix}/ to copy into it"),
         ((f"{tmp_path}/file", folder), f"{folder} is a directory: write {folder}/ to copy into it"),
         (("-r", f"{prefix}/", f"{tmp_path}/file"), "the destination is a file"),
-        ((prefix, f"{tmp_path}/new"), f"a whole tree: -r takes all that lies under it [{prefix}/]"),
-        (("-r", str(tmp_path), f"{tmp_path}/dir/"), "the destination lies inside the source"),
+        ((prefix, f"{tmp_path}/new"), f"a whole tree: -r takes all that is under it [{prefix}/]"),
+        (("-r", str(tmp_path), f"{tmp_path}/dir/"), "the destination is inside the source"),
     ]:
         done = penstock(command, *words, bucket=faulty)
         assert (done.returncode, done.stdout) == (2, "")

@@ -178,7 +178,7 @@ def test_journal_of_an_interrupted_index_keeps_units(tmp_path):
 
 def test_entries_in_units_are_not_joined_with_others():
     catalog = catalog_of([[(2, [(0, 5)])]])
-    refused(Unusable, "entries of 'a' lie in units", ps.Catalog.join, {"a": catalog, "b": catalog}, on=["x", "y"])
+    refused(Unusable, "entries of 'a' are in units", ps.Catalog.join, {"a": catalog, "b": catalog}, on=["x", "y"])
 
 
 def test_file_whose_format_and_units_do_not_fit_is_refused():

@@ -137,7 +137,7 @@ def test_parts_and_subsets_are_weighted_and_not_the_reverse(field):
         ({"shuffle": False}, {"lat": COSINES}, "pass shuffle=True"),
         ({"shuffle": ps.order.BlockShuffle(4)}, {"lat": COSINES}, "pass shuffle=True"),
         ({}, {"lat": COSINES[1:]}, "11 weights of 'lat', which has 12 elements"),
-        ({}, {"x": [1, 1]}, "weights names 'x', and samples lie along time, lat"),
+        ({}, {"x": [1, 1]}, "weights names 'x', and samples extend along time, lat"),
         ({}, {}, "weights must name a dimension"),
         ({}, {"lat": -COSINES}, "must be finite, 0 or more"),
         ({}, [1.0] * 7, "weights of 7 samples, and the dataset has 240"),

@@ -155,7 +155,7 @@ class Table:
             raise ValueError("ranges of objects that are not there")
         ranged = offsets >= 0
         if (offsets < -1).any() or (sizes[ranged] < 0).any() or ((offsets + sizes)[ranged] < 0).any():
-            raise ValueError("ranges that lie outside of every object")
+            raise ValueError("ranges that are outside of every object")
 
     def take(self, rows: Rows) -> Table:
         """Return a table with a copy of some rows, in their order; this table if they are all its rows."""
@@ -345,7 +345,7 @@ def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
         if vector.dtype not in DTYPES or type(vector.bytes) is not int or vector.bytes < 0:
             raise ValueError("a vector has an unknown type or an invalid length")
         if vector.offset != _round_up_offset(start) or vector.bytes % np.dtype(vector.dtype).itemsize:
-            raise ValueError("the vectors do not lie one after another")
+            raise ValueError("the vectors do not follow one another")
         vectors.append(vector)
         start = vector.stop
     return vectors

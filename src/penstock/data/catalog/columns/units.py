@@ -93,7 +93,7 @@ class UnitTable(NamedTuple):
         begins[ends[:-1]] = True
         overlap = (starts[1:] < stops[:-1]) & ~begins[1:]
         if (starts < 0).any() or (stops <= starts).any() or overlap.any() or (firsts < 0).any() or (decoded < 0).any():
-            raise ValueError("units whose ranges lie over each other, or outside of every object")
+            raise ValueError("units whose ranges overlap, or are outside of every object")
         owners = np.zeros(count, np.int64)
         owners[rows] = objects
         if (owners[rows] != objects).any():

@@ -64,7 +64,7 @@ def listed(
     _check_manifest(source, key, data)
     inventory = parse_inventory_manifest(data, name)
     if inventory.bucket != place.bucket:
-        raise Unusable(f"this inventory lists {inventory.bucket!r}, and {place.url} lies in another bucket", url=name)
+        raise Unusable(f"this inventory lists {inventory.bucket!r}, and {place.url} is in another bucket", url=name)
     growing, base = TableBuilder(), place.key[: place.key.rfind("/") + 1]
     chosen, rows = selector(*globs), 0
     left = Leftovers(place.key, globs[0])

@@ -137,7 +137,7 @@ def resolve_key(text: str, base: Location) -> str:
     if (scheme.lower(), bucket) != (base.scheme, base.bucket):
         found = base.relative(text)
         if found is None:
-            raise ManifestError(f"{_short(text)} does not lie in {base.root}: make a dataset per bucket")
+            raise ManifestError(f"{_short(text)} is not in {base.root}: make a dataset per bucket")
         key = found
     return _storable(key, base.store)
 

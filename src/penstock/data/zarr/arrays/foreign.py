@@ -115,7 +115,7 @@ def arrays_of(value: object) -> Opened:
     for name, attributes in described.items():
         arrays.describe(name, dict(attributes))
     if len(stores) > 1:
-        raise Unusable(f"these variables lie in {len(stores)} stores of zarr: pass a mapping from names to their URLs")
+        raise Unusable(f"these variables are in {len(stores)} stores of zarr: pass a mapping from names to their URLs")
     if kind == "array" and "" in arrays.refused:
         raise arrays.refused[""]
     return _in_store(arrays, stores[0] if stores else None)._replace(chosen=chosen, decodes=decodes)

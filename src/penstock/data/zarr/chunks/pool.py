@@ -137,7 +137,7 @@ def limits_of(
             f"({_mib(arrangement.block_bytes)} each) need {_mib(window)}; besides, {_mib(compressed)} are for chunks "
             f"read ahead, {_mib(batches)} for {BATCHES} batches of {batch}, {_mib(arrangement.kept_bytes)} for arrays "
             "and coordinates that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches "
-            "that lie in fewer chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
+            "that are in fewer chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
         )
     return Limits(left, _samples(arrangement, blocks, block_samples), -(-ahead_bytes // compressed), batches)
 

@@ -297,7 +297,7 @@ def _check_sizes(
         raise fields.unsupported(name, f"the array has more than {_MOST_ITEMS} bytes")
     if prod(chunks) * item_bytes > _MOST_CHUNK_BYTES:
         raise fields.unsupported(
-            name, f"a decoded chunk has at most {_MOST_CHUNK_BYTES >> 30} GiB, since it lies in memory"
+            name, f"a decoded chunk has at most {_MOST_CHUNK_BYTES >> 30} GiB, since it is in memory"
         )
 
 

@@ -167,7 +167,7 @@ class References:
     def _check(self, url: str, key: str) -> None:
         scheme = _SCHEME.match(url)
         if not self._local and (scheme is None or scheme[0].lower().startswith(_HERE)):
-            reason = "names a file or a profile of this machine, and the document does not lie on it"
+            reason = "names a file or a profile of this machine, and the document is not on it"
             raise Unsupported(f"the reference {key!r} {reason}: {url[:80]!r}", url=self.url)
         try:
             parse(url)

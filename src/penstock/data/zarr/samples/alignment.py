@@ -277,7 +277,7 @@ def check_nested(name: str, coarse: Coordinate, fine: Coordinate, factor: int) -
     if all(each.any() for each in wrong):
         at = int(np.argmax(wrong[1]))
         raise Unusable(
-            f"patches at the same elements lie in different places along {name!r}: element {at} is {coarse.at(at)} in "
+            f"patches at the same elements are in different places along {name!r}: element {at} is {coarse.at(at)} in "
             f"{coarse.url}, and element {at * factor} is {fine.at(at * factor)} in {fine.url}; store both in one order "
             f'and on nested grids, or accept this with align="index"'
         )

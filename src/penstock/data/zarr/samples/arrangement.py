@@ -224,7 +224,7 @@ def _check_named(layouts: Sequence[Layout], sampled: Sequence[str]) -> None:
     for layout in layouts:
         if layout.dims and any(layout.dims) != named and not set(sampled) & {*dims_of(layout)}:
             raise Unusable(
-                f"{_describe_shape(layout)}, and samples lie along {', '.join(map(repr, sampled))}: the metadata of "
+                f"{_describe_shape(layout)}, and samples extend along {', '.join(map(repr, sampled))}: the metadata of "
                 "one array names its dimensions, and that of another does not: store dimension_names "
                 "(_ARRAY_DIMENSIONS in Zarr v2) with both"
             )
@@ -275,10 +275,10 @@ def _check_axes(sampled: Sequence[str], shape: Shape) -> None:
             raise Unusable(f"select of {name!r}, which has a scale, must be a slice without steps")
     for name in shape.stride:
         if name and name not in (*shape.patch, *sampled):
-            raise Unusable(f"stride names {name!r}, and samples lie along {', '.join((*sampled, *shape.patch))}")
+            raise Unusable(f"stride names {name!r}, and samples extend along {', '.join((*sampled, *shape.patch))}")
     for name in (*sampled, *shape.patch):
         if isinstance(shape.select.get(name), int):
-            raise Unusable(f"select takes one element of {name!r}, along which samples lie: give a slice")
+            raise Unusable(f"select takes one element of {name!r}, along which samples extend: give a slice")
 
 
 def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
@@ -379,7 +379,7 @@ def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> 
     inside = np.flatnonzero(within(shape.within[name], np.asarray(found, dtype=np.int64), reach))
     if not inside.size:
         raise Unusable(
-            f"no sample along {name!r} lies within a part of {int(shape.within[name].sum())} elements: take larger "
+            f"no sample along {name!r} is within a part of {int(shape.within[name].sum())} elements: take larger "
             "parts or blocks, or a smaller gap"
         )
     return elements_of(found, inside)

@@ -41,7 +41,7 @@ def sample_weights(
     tables: dict[int, NDArray[np.float64]] = {}
     for name, given in weights.items():
         if name not in names:
-            raise Unusable(f"weights names {name!r}, and samples lie along {', '.join(names)}")
+            raise Unusable(f"weights names {name!r}, and samples extend along {', '.join(names)}")
         # Of two resolutions, the coarsest counts.
         number, chosen = next(
             (number, cut.chosen)
