@@ -7,7 +7,6 @@ import io
 import random
 from itertools import pairwise
 
-import fsspec
 import pytest
 from fsspec.callbacks import Callback
 
@@ -188,7 +187,7 @@ def test_merged_run_does_not_exceed_the_efficient_request_size():
 @pytest.fixture
 def place(root):
     """Return a file system and a folder of this test's alone."""
-    return fsspec.filesystem("penstock"), root
+    return PenstockFileSystem(), root
 
 
 @pytest.mark.parametrize("compression", ["gzip", "bz2", "xz", "zip"])

@@ -396,7 +396,11 @@ def _decode_fill_value(found: object, dtype: np.dtype[Any], version: int) -> np.
             raise ValueError
         filled[...] = bool(found)
     elif dtype.kind in "iu":
-        filled[...] = np.array(_parse_whole(found), dtype)
+        whole, bounds = _parse_whole(found), np.iinfo(dtype)
+        # NumPy before 2 would wrap it around.
+        if not bounds.min <= whole <= bounds.max:
+            raise ValueError
+        filled[...] = whole
     elif dtype.kind in "mM":
         filled[...] = np.array("NaT" if found == "NaT" else _parse_whole(found)).astype(dtype)
     else:
