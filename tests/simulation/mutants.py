@@ -97,12 +97,14 @@ MUTANTS = {
         "stores/s3/driver.py",
         "            headers |= self._conditions(create_only=attributes.create_only, replaces=attributes.replaces)\n",
         "",
+        ("write", "delete"),
     ),
     "given-up": Mutant(
         "a file is published although its block raised",
         "engine/write/upload.py",
-        "        if error is None:\n            self._publish()",
-        "        if True:\n            self._publish()",
+        "        if kind is not None:\n            self._abort(error)\n        elif self._state",
+        "        if self._state",
+        ("write",),
     ),
     "record-first": Mutant(
         "the record of a part is written before the part is done",

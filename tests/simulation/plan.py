@@ -74,7 +74,7 @@ class Plan:
 
 
 SWITCHES = ("answers", "breaks", "lies", "tails", "unconnected", "late", "hedge", "writer", "split", "jumps", "small")
-SWITCHES += ("deaf",)
+SWITCHES += ("deaf", "outages")
 
 
 def make(seed: int, operations: tuple[str, ...], length: int = 12) -> Plan:

@@ -91,6 +91,8 @@ def execute(plan: Plan) -> Result:
                 world.trace(f"-- {step}")
                 if "jumps" in plan.features and its.random() < 0.2:
                     world.clock.jumped_s += its.choice((-100.0, -2.0, 2.0, 100.0))
+                if "outages" in plan.features and its.random() < 0.15:
+                    world.store.down_until = world.clock.now + its.choice((5.0, 30.0, 400.0))
                 OPERATIONS[step.name](run, its)
             _after(run)
     except Exception as broken:  # noqa: BLE001  any error of a run is its result

@@ -129,6 +129,8 @@ class SimulatedStore:
         self.happened: set[str] = set()
         # Whether reads are answered with any version, whatever their condition.
         self.deaf = False
+        # Until then, every request is answered with 503.
+        self.down_until = 0.0
 
     def begin(self, step: int) -> None:
         """Begin an operation of the scenario: its dice do not depend on those of others."""
@@ -185,6 +187,8 @@ class SimulatedStore:
 
     def _fault(self, request: Request, dice: Random, *, reused: bool) -> Fault | None:
         weather = self.weather
+        if self.clock.now < self.down_until:
+            return self.words.faults.get("503", FAULTS["503"])
         if not weather.faults or dice.random() >= weather.faulty:
             return None
         name = dice.choice(weather.faults)
