@@ -137,7 +137,7 @@ def test_words_of_the_environment():
 
 @pytest.mark.parametrize("port", ["9464", 0, -1, 65_536, True, 1.5])
 def test_a_port_that_does_not_exist_is_refused(port):
-    with pytest.raises(Unusable, match="a port"):
+    with pytest.raises(Unusable, match="port must be"):
         Prometheus(port)
 
 

@@ -67,7 +67,7 @@ def test_wrong_uses_are_one_line(penstock, server, tree, tmp_path):
         ((str(tree), str(tree / "x")), 2, "contain one another"),
         ((str(tree / "a"), "s3://bucket/x"), 2, "penstock cp copies it"),
         ((str(tree), "s3://bucket", "--delete"), 2, "--whole-bucket"),
-        ((str(tree), "s3://bucket/x", "--report", str(tree / "report")), 2, "one of the trees"),
+        ((str(tree), "s3://bucket/x", "--report", str(tree / "report")), 2, "outside the trees"),
         ((str(tree), "s3://bucket/x", "--exclude", "[z-a]"), 2, "invalid glob"),
     ):
         done = penstock("sync", *words, **server.environment)

@@ -336,7 +336,7 @@ class TestFile:
         for value in (1, -2):
             wrong = bytearray(body)
             wrong[place["offset"]] = np.int8(value).tobytes()[0]
-            refused(ManifestError, "not there", Catalog.open, _put(_sealed(header, bytes(wrong))))
+            refused(ManifestError, "do not exist", Catalog.open, _put(_sealed(header, bytes(wrong))))
 
 
 def test_state_of_other_members_is_refused():
