@@ -73,6 +73,10 @@ def test_a_class_is_found_by_its_scheme():
         schemes.nope  # noqa: B018
 
 
+def test_name_that_cannot_be_a_scheme_is_an_attribute_error():
+    assert not hasattr(schemes, "per_tensor_affine")
+
+
 def test_bare_path_of_each_scheme_uses_its_own_configuration(tmp_path, monkeypatch):
     profile = {"storage_provider": {"type": "file", "options": {"base_path": str(tmp_path / "msc")}}}
     (tmp_path / "msc.json").write_text(json.dumps({"profiles": {"train": profile}}))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fsspec import register_implementation
 
-from penstock.errors import ConfigError, UnknownScheme
+from penstock.errors import ConfigError, InvalidURL, UnknownScheme
 from penstock.interop.fsspec.filesystem import PenstockFileSystem
 from penstock.options import StoreOptions
 from penstock.stores.urls import scheme_store
@@ -76,5 +76,6 @@ def __getattr__(name: str) -> Callable[..., object]:
         raise AttributeError(message)
     try:
         return kind_of(name)
-    except UnknownScheme as error:
+    except (UnknownScheme, InvalidURL) as error:
+        # pickle looks for the module of a global in all modules, so any name is asked for.
         raise AttributeError(str(error)) from error
