@@ -55,6 +55,7 @@ MUTANTS = {
         "source.py",
         "            for error in self.find_changes(reads).values():\n                raise error\n",
         "",
+        ("read_many",),
     ),
     "version-unchecked": Mutant(
         "an answer may be of another version than the one that was asked for",
