@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache import disk
+from penstock.engine.cache import layer as layers
 from penstock.engine.cache.layer import ALL, CacheLayer, FetchedRead, Flight, Missing, StorePlace, add_cache
 from penstock.engine.cache.tiers import Cache, tiers_of
 from penstock.engine.read.reader import read_into, read_many, start_reads
@@ -250,13 +251,28 @@ def test_in_ttl_mode_parts_are_kept_only_with_a_version_and_whole_objects_withou
 
 def test_ttl_does_not_believe_an_entry_of_a_time_to_come(source, tmp_path, monkeypatch):
     source, span = _open(tmp_path, mode="ttl", ttl_s=60), Span(f"{source.base}small", 0, None)
-    monkeypatch.setattr(disk, "time", lambda: time() + 86_400)
+    monkeypatch.setattr(layers, "time", lambda: time() + 86_400)
     assert source.read(span) == SMALL
     monkeypatch.undo()
     (tmp_path / "store" / "small").write_bytes(b"new")
     assert not source.fetching().contains(span)
     assert source.read(span) == source.read(span) == b"new"
     assert source.fetching().contains(span)
+
+
+def test_ttl_begins_with_the_request_however_long_the_read_takes(source, tmp_path, monkeypatch):
+    source, span, now = _open(tmp_path, mode="ttl", ttl_s=60), Span(f"{source.base}small", 0, None), [time()]
+    for module in (layers, disk):
+        monkeypatch.setattr(module, "time", lambda: now[0])
+    inbox, fetching = Inbox(), source.fetching()
+    reads = fetching.prepare_reads([(span, None)], inbox)
+    now[0] += 61
+    fetching.send_reads(reads)
+    inbox.wait(reads[0])
+    assert reads[0].take() == SMALL
+    assert not fetching.contains(span)
+    assert source.read(span) == SMALL
+    assert fetching.contains(span)
 
 
 def test_revalidate_looks_and_serves_the_present_version(source, requests, tmp_path):

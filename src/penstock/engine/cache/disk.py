@@ -111,7 +111,7 @@ class Disk:
             return self._store(name, data, what, replace=replace)
 
     def _store(self, name: bytes, data: bytes | memoryview, what: About, *, replace: bool) -> bool:
-        tail = footer(name, data, what, time())
+        tail = footer(name, data, what, what.asked_s or time())
         need = bound_disk_use(len(data) + len(tail))
         ledger = self.ledger()
         order = self._order(name, ledger)

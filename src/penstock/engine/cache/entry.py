@@ -23,12 +23,16 @@ FOOTER_BYTES = _END.size + _CHECK.size  # of the footer's fixed-size end
 
 
 class About(NamedTuple):
-    """The object and the offset that an entry belongs to; a negative ``start`` counts from the object's end."""
+    """The object and the offset that an entry belongs to; a negative ``start`` counts from the object's end.
+
+    ``asked_s`` is the time at which the bytes were asked for, which may be long before they are kept; 0.0 for now.
+    """
 
     url: str
     etag: str
     start: int
     object_bytes: int = -1
+    asked_s: float = 0.0
 
 
 class Footer(NamedTuple):

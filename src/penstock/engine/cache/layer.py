@@ -259,9 +259,9 @@ class CacheLayer:
         span, version = request.span, flight.read.version
         if not request.parts or not (version or _is_whole(span)):
             return
-        self._objects.keep(request, data, version)
+        self._objects.keep(request, data, version, flight.asked_s)
         if not (request.etag or _is_whole(span)):
-            self._served.add(span.key, version)
+            self._served.add(span.key, version, served_s=flight.asked_s)
 
 
 def _is_whole(span: Span) -> bool:
@@ -304,8 +304,8 @@ class _ServedVersions:
         version, served_s, since_s = self._held.get(key, ("", 0.0, 0.0))
         return (version if 0 <= time() - served_s <= self._ttl_s else ""), since_s
 
-    def add(self, key: str, version: str, since_s: float = 0.0) -> None:
-        self._put(key, (version, time(), since_s))
+    def add(self, key: str, version: str, since_s: float = 0.0, served_s: float = 0.0) -> None:
+        self._put(key, (version, served_s or time(), since_s))
 
     def forget(self, key: str) -> None:
         self._put(key, ("", 0.0, time()))
@@ -406,7 +406,7 @@ class CachedObjects:
             found = self._cache.look(self._name(key, etag, block))
         return found is not None and found.size_bytes >= low + size
 
-    def keep(self, request: Missing, data: memoryview | bytes, version: str) -> None:
+    def keep(self, request: Missing, data: memoryview | bytes, version: str, asked_s: float = 0.0) -> None:
         span, wanted, etag, object_bytes = request
         key, size = span.key, len(data)
         if span.stop is None and wanted[0] is ALL:  # the size is known now
@@ -418,7 +418,7 @@ class CachedObjects:
                 low = part.start - span.start
                 high = wanted[number + 1].start - span.start if number + 1 < len(wanted) else size
             piece = data if (low, high) == (0, size) else memoryview(data)[low:high]
-            what = About(url, version, part.start, object_bytes)
+            what = About(url, version, part.start, object_bytes, asked_s)
             self._cache.store(self._name(key, etag, part), piece, what, replace=part.kind == "u")
 
     def url(self, key: str) -> str:
@@ -481,7 +481,7 @@ class Flight:
     separate memory, not into a caller's buffer.
     """
 
-    __slots__ = ("_ended", "joinable", "leader", "members", "read", "request")
+    __slots__ = ("_ended", "asked_s", "joinable", "leader", "members", "read", "request")
 
     read: ReadOperation
 
@@ -489,6 +489,7 @@ class Flight:
         self, request: Missing, leader: FetchedRead, ended: Callable[[Flight], None], *, joinable: bool
     ) -> None:
         self.request, self.leader, self._ended, self.joinable = request, leader, ended, joinable
+        self.asked_s = time()
         self.members: dict[FetchedRead, None] = {leader: None}
 
     def finished(self, _read: ReadOperation) -> None:

@@ -101,7 +101,7 @@ class RetryPolicy:
     """State that all operations on one store share for retries: the retry budget and the store's behaviour so far.
 
     ``unranged`` takes over a read that the store has answered with the whole object, on the transport's thread.
-    ``tells``: whether reads are reported to listeners (``RangeRead``); a second request is no second read. ``pace``:
+    ``tells``: whether reads are reported to listeners (``RangeRead``); a second request does not count. ``pace``:
     factor of jitter and ``Retry-After``; only ``penstock.testing.clock`` sets it.
     """
 
