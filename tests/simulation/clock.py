@@ -113,7 +113,7 @@ def _modules() -> list[Any]:
 
 @cache
 def _places(count: int) -> tuple[list[_Place], list[_Defaults], list[_Cell]]:
-    """Return the places in Penstock's modules, of which there are ``count``."""
+    """Return the places in Penstock's modules, of a process with ``count`` modules."""
     del count
     held = {id(value): real for real, value in _REAL.items()}
     places = [
@@ -180,10 +180,10 @@ def replaced(clock: Clock, dice: Dice) -> Iterator[None]:
         "os.getpid": lambda: _PROCESS,
         "datetime.datetime": _dates(clock),
     }
-    _set(ours, *_places(len(_modules())))
+    _set(ours, *_places(len(sys.modules)))
     for real, value in ours.items():
         setattr(_MODULES[real.partition(".")[0]], real.partition(".")[2], value)
-    before = len(_modules())
+    before = len(sys.modules)
     try:
         yield
     finally:

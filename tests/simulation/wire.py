@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _CONNECT_FAILED, _PARTIAL, _TIMED_OUT, _NOTHING, _RESET = 7, 18, 28, 52, 56
 _SMALL_BYTES = 16 << 10
 _REFUSED = 300
+# Times the loop's own interval between two looks for late calls.
+_LONGEST = 10.0
 _GOOD = (200, 206)
 
 
@@ -42,6 +44,7 @@ class Wire:
         idle: Connections without a request.
         lines: The trace.
         open: Whether requests reach the store; False once this process was killed.
+        fired: Number of events that were carried out.
 
     """
 
@@ -52,6 +55,7 @@ class Wire:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self.numbers = count(1)
+        self.fired = 0
         self.flights: set[Flight] = set()
 
     def at(self, when: float, do: Callable[[], None]) -> None:
@@ -69,6 +73,7 @@ class Wire:
     def fire(self) -> None:
         """Carry out what is due."""
         while self._events and self._events[0][0] <= self.clock.now:
+            self.fired += 1
             heapq.heappop(self._events)[2]()
 
 
@@ -350,15 +355,25 @@ class SimulatedLoop(loop._Loop):
     """
 
     until = 0.0
+    _longer, _fired = 1.0, 0
 
     def _sleep(self) -> None:
         told = self.mailbox.told or self._connections.discarded or self._closing
         self.until = SimulatedEasy.wire.clock.now
         if not told and all(map(self._full, self._backlog.sessions)):
             next_at = self._backlog.next_at()
-            self.until = min(self.until + loop._IDLE_S, inf if next_at is None else next_at)
+            # An idle loop has nothing to do: ten minutes without a request are one step.
+            idle_s = loop._IDLE_S if self._busy or self._share < inf else inf
+            self.until = min(self.until + idle_s, inf if next_at is None else next_at)
             if self._busy:
-                self.until = min(self.until, SimulatedEasy.wire.clock.now + self._lookout.every_s)
+                self.until = min(self.until, SimulatedEasy.wire.clock.now + self._look_s())
+
+    def _look_s(self) -> float:
+        """Return how long to sleep before looking for late calls: ever longer while nothing happens, to be fast."""
+        fired = SimulatedEasy.wire.fired
+        self._longer = 1.0 if fired != self._fired else min(self._longer * 1.3, _LONGEST)
+        self._fired = fired
+        return self._lookout.every_s * self._longer
 
     def cycle(self) -> float:
         """Run one cycle; return when the next one is due."""
