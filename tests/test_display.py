@@ -17,8 +17,7 @@ from penstock.data.catalog.rows import Entry
 from penstock.data.datasets.batched import SourceShare
 from penstock.data.loading.group import GroupReport, RankReport
 from penstock.data.reading.sample import FieldSample, Sample
-from penstock.data.zarr.statistics.moments import Moments
-from penstock.data.zarr.statistics.record import ArrayStatistics, ZarrStatistics
+from penstock.data.zarr.statistics.record import ArrayStatistics, Moments, ZarrStatistics
 from penstock.display import panel, picture, safe, table
 from penstock.errors import Unusable
 from penstock.values import Span

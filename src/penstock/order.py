@@ -2,8 +2,8 @@
 
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes
+from penstock.data.order.mixture import Schedule
 from penstock.data.order.partition import Repeat
 from penstock.data.order.weighted import WeightedShuffle
-from penstock.data.order.weights import Schedule
 
 __all__ = ["BlockShuffle", "Lanes", "Repeat", "Schedule", "WeightedShuffle"]

@@ -35,8 +35,8 @@ with require_extras("penstock.compat.streaming needs torch", torch="torch"):
 
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import MapDataset
-from penstock.data.order.indices import batch_indices
 from penstock.data.order.lanes import Lanes
+from penstock.data.order.sampling import batch_indices
 from penstock.data.reading.iteration import resolve
 
 if TYPE_CHECKING:

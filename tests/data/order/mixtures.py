@@ -4,10 +4,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 from penstock.data.order.lanes import Lanes
-from penstock.data.order.mixture import MixedSource
+from penstock.data.order.mixture import MixedSource, Schedule, steps_of
 from penstock.data.order.mixture_plan import LanedMixture, Mixture
 from penstock.data.order.orders import FullShuffle
-from penstock.data.order.weights import Schedule, steps_of
 
 NUMBERS = st.one_of(st.just(0), st.integers(1, 9), st.floats(0.01, 1))
 

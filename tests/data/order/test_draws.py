@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data.order.draws import Draws
-from penstock.data.order.mixture import MixedSource, MixtureStage
+from penstock.data.order.mixture import MixedSource, MixtureStage, steps_of
 from penstock.data.order.mixture_plan import Mixture
 from penstock.data.order.orders import CatalogOrder, FullShuffle
-from penstock.data.order.weights import steps_of
 from penstock.errors import Unusable
 from tests.amounts import examples
 from tests.data.order.mixtures import borders, endless, mixtures, source_of, weights

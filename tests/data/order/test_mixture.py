@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.data.order.mixture import MixedSource, MixtureStage
+from penstock.data.order.mixture import MixedSource, MixtureStage, steps_of
 from penstock.data.order.mixture_plan import LanedMixture, Mixture
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.protocol import LaneOrder, Order
-from penstock.data.order.weights import steps_of
 
 NAMES = ["a", "b"]
 

@@ -10,14 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.order.indices import batch_indices
 from penstock.data.order.lanes import Lanes
-from penstock.data.order.mixture import MixedSource, MixtureStage
+from penstock.data.order.mixture import MixedSource, MixtureStage, steps_of
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.partition import Repeat
-from penstock.data.order.sampling import Cursor
-from penstock.data.order.weights import steps_of
+from penstock.data.order.sampling import Cursor, batch_indices
 from penstock.errors import StateMismatch, Unusable
 from penstock.values import Place
 from tests.amounts import examples

@@ -10,9 +10,8 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from penstock.data.datasets.batched import BatchableDataset, Batched, Resumable
 from penstock.data.datasets.dataset import CatalogDataset, repeat_constructor
 from penstock.data.datasets.stateful import StatefulIterator
-from penstock.data.order.indices import sample_indices
 from penstock.data.order.orders import order_of
-from penstock.data.order.sampling import SamplingPlan
+from penstock.data.order.sampling import SamplingPlan, sample_indices
 from penstock.data.reading.iteration import Iterations, check_place
 from penstock.data.reading.runs import fitted_order
 from penstock.errors import StateMismatch, Unusable

@@ -23,11 +23,10 @@ from penstock.data.datasets.concat import ConcatIterable, ConcatMap, JoinedDatas
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import DatasetPart, MapDataset, part_of
 from penstock.data.order.lanes import Lanes
-from penstock.data.order.mixture import Batches, Ends, MixedSource
+from penstock.data.order.mixture import Batches, Ends, MixedSource, Schedule, by_repeats, by_temperature, steps_of
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.protocol import LaneOrder
-from penstock.data.order.weights import Schedule, by_repeats, by_temperature, steps_of
 from penstock.data.reading.iteration import Iterations
 from penstock.data.reading.joint import MOST_SHARES
 from penstock.data.reading.reading import OnError, in_lists, remaining
@@ -41,10 +40,10 @@ from penstock.values import check_choice, whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from penstock.data.order.mixture import Weights
     from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
     from penstock.data.order.sampling import Cursor
-    from penstock.data.order.weights import Weights
     from penstock.data.reading.iteration import PlaceLike
     from penstock.engine.contracts.fetching import ReadCounts
 

@@ -1,7 +1,7 @@
 """Which draw of which source of a mixture comes at which position of a run, in closed form.
 
 Each source has an endless order: its epochs, one after the other. A run takes draws from the sources in blocks
-(``order/shares`` divides each), so that any number of blocks from the beginning holds the first draws of every source.
+(``Shares`` divides each), so that any number of blocks from the beginning holds the first draws of every source.
 A ``Stage`` is where weights or batches changed: the position, and how many draws each source had given by then.
 """
 
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from penstock.data.order.mixture import Shares, choose_step
 from penstock.data.order.protocol import LaneOrder
-from penstock.data.order.shares import Shares, choose_step
 from penstock.data.order.shuffle import MOST, Permutation
 from penstock.errors import Unusable
 

@@ -9,10 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.data.order.draws import Draws, drawn_positions
-from penstock.data.order.mixture import MixtureSpec, MixtureStage
+from penstock.data.order.mixture import MixtureSpec, MixtureStage, Schedule, steps_of
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.sampling import Cursor, SamplingPlan
-from penstock.data.order.weights import Schedule, steps_of
 from penstock.errors import Bug, StateMismatch, Unusable
 
 if TYPE_CHECKING:

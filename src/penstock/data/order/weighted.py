@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.data.order.draws import Draws
-from penstock.data.order.mixture import MixedSource, MixtureSpec
+from penstock.data.order.mixture import MixedSource, MixtureSpec, by_temperature, steps_of
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.shuffle import Permutation, mixed
-from penstock.data.order.weights import by_temperature, steps_of
 from penstock.errors import Bug, Unusable
 from penstock.values import switch, whole
 

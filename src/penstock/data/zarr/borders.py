@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from penstock.data.catalog.rows import round_counts, shares
-from penstock.data.order.splits import apart, draw_parts
+from penstock.data.order.shuffle import Permutation
 from penstock.data.zarr.coordinates import dates_along
 from penstock.data.zarr.samples.alignment import shown
 from penstock.errors import Unusable
@@ -90,6 +90,24 @@ def divide_elements(length: int, parts: Sequence[float], *, block: int | None, s
     if block is None:
         return np.repeat(np.arange(len(counts)), counts)
     return draw_parts(length, counts, block=size, seed=seed)
+
+
+def draw_parts(length: int, counts: Sequence[int], *, block: int, seed: int) -> NDArray[np.int64]:
+    """Return the part of each of ``length`` elements, drawn in blocks, ``counts`` of them for each part."""
+    blocks = sum(counts)
+    owners = np.empty(blocks, dtype=np.int64)
+    owners[Permutation(blocks, seed, 0, "split ").of(np.arange(blocks))] = np.repeat(np.arange(len(counts)), counts)
+    return np.repeat(owners, block)[:length]
+
+
+def apart(owners: NDArray[np.int64], gap: int) -> list[NDArray[np.bool_]]:
+    """Return a mask of the elements of each part, without the last ``gap`` ones before each border of two parts."""
+    borders = np.flatnonzero(np.diff(owners)) + 1
+    change = np.zeros(len(owners) + 1, dtype=np.int64)
+    np.add.at(change, np.maximum(borders - gap, 0), 1)
+    np.add.at(change, borders, -1)
+    taken = np.cumsum(change[:-1]) > 0
+    return [(owners == part) & ~taken for part in range(int(owners.max(initial=-1)) + 1)]
 
 
 def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[Any]]) -> NDArray[np.int64]:

@@ -15,10 +15,9 @@ from torch.utils.data import IterableDataset as TorchIterableDataset
 from penstock.data.datasets.batched import BatchableDataset, Batched
 from penstock.data.datasets.iterable import ResumableSamples
 from penstock.data.datasets.stateful import StatefulIterator
-from penstock.data.order.indices import sample_indices
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
-from penstock.data.order.sampling import SamplingPlan
+from penstock.data.order.sampling import SamplingPlan, sample_indices
 from penstock.data.order.weighted import WeightedBlocks
 from penstock.data.reading.iteration import Iterations
 from penstock.data.reading.reading import in_lists

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.data.order.indices import batch_indices
-from penstock.data.order.sampling import Cursor
+from penstock.data.order.sampling import Cursor, batch_indices
 from penstock.data.zarr.chunks.contents import ShardIndexes
 from penstock.data.zarr.format.layout import index_span
 from penstock.data.zarr.plan import Figures, make_plan, picture, simulate_reads

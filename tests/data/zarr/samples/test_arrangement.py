@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data.zarr.format.layout import layout_of
-from penstock.data.zarr.samples.arrangement import Shape, arrange, blocks_of, dims_of
+from penstock.data.zarr.samples.arrangement import Shape, arrange, blocks_of, dims_of, within
 from penstock.data.zarr.samples.extraction import Axis, Cut
 from penstock.errors import Unusable
+from tests.amounts import examples
 from tests.data.zarr.format.test_documents import V3
 from tests.data.zarr.test_arguments import shape
 
@@ -266,3 +267,12 @@ def test_blocks_of_elements_that_are_chosen_apart_touch_no_more_chunks_than_are_
     blocks = np.split(np.arange(len(positions)), axis.starts[1:])
     most = max(len(set().union(*(touched[at] for at in block))) for block in blocks)
     assert most * array.chunk_bytes <= found.block_bytes
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(st.booleans(), min_size=12, max_size=30), st.integers(-3, 2), st.integers(0, 4))
+def test_a_sample_lies_within_a_mask_with_all_that_it_reaches(mask, first, more):
+    mask, reach = np.array(mask), (first, first + more)
+    positions = np.arange(max(0, -reach[0]), min(len(mask), len(mask) - reach[1]))
+    wanted = [mask[at + reach[0] : at + reach[1] + 1].all() for at in positions]
+    assert within(mask, positions, reach).tolist() == wanted

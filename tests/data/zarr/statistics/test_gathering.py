@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.data.zarr.statistics import gathering
-from penstock.data.zarr.statistics.moments import Moments
+from penstock.data.zarr.statistics.record import Moments
 from penstock.errors import Damaged, Unusable
 from penstock.interop.zarr import Store
 from tests.amounts import examples

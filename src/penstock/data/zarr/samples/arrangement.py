@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from penstock.data.order.splits import within
 from penstock.data.zarr.format.layout import Runs, largest
 from penstock.data.zarr.samples.alignment import check_times, elements_of, unbroken
 from penstock.data.zarr.samples.extraction import Axis, Cut, Extraction, IndexSpace
@@ -383,6 +382,13 @@ def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> 
             "parts or blocks, or a smaller gap"
         )
     return elements_of(found, inside)
+
+
+def within(mask: NDArray[np.bool_], positions: NDArray[np.int64], reach: tuple[int, int]) -> NDArray[np.bool_]:
+    """Return for each position whether all elements from ``reach[0]`` to ``reach[1]`` after it are in a mask."""
+    outside = np.concatenate(([0], np.cumsum(~mask)))
+    found: NDArray[np.bool_] = outside[positions + reach[1] + 1] == outside[positions + reach[0]]
+    return found
 
 
 def _windows(sampled: Sequence[str], shape: Shape, *, is_target: bool) -> dict[str, Sequence[int] | int]:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 
-from penstock.data.zarr.statistics.moments import Moments, moments_of
+from penstock.data.zarr.statistics.record import Moments, moments_of
 
 RANDOM = np.random.default_rng(0)
 

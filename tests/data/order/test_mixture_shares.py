@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.order.shares import MOST_DRAWS, Shares, choose_step
+from penstock.data.order.mixture import MOST_DRAWS, Shares, choose_step
 from penstock.errors import Unusable
 from tests.amounts import examples
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 import pytest
 
 import penstock as ps
-from penstock.data.order.weights import WeightStep, by_repeats, by_temperature, steps_of
+from penstock.data.order.mixture import WeightStep, by_repeats, by_temperature, steps_of
 from penstock.errors import Unusable
 
 NAMES = ["a", "b"]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.data.order.splits import apart, draw_parts, within
+from penstock.data.zarr.borders import apart, draw_parts
 from tests.amounts import examples
 
 COUNTS = st.lists(st.integers(1, 9), min_size=2, max_size=4)
@@ -37,12 +37,3 @@ def test_blocks_are_drawn_whole():
     assert np.bincount(draw_parts(100, (8, 2), block=10, seed=1)).tolist() == [80, 20]
     assert len(owners) == 97
     assert owners.tolist() != draw_parts(97, (8, 2), block=10, seed=2).tolist()
-
-
-@settings(max_examples=examples(50))
-@given(st.lists(st.booleans(), min_size=12, max_size=30), st.integers(-3, 2), st.integers(0, 4))
-def test_a_sample_lies_within_a_mask_with_all_that_it_reaches(mask, first, more):
-    mask, reach = np.array(mask), (first, first + more)
-    positions = np.arange(max(0, -reach[0]), min(len(mask), len(mask) - reach[1]))
-    wanted = [mask[at + reach[0] : at + reach[1] + 1].all() for at in positions]
-    assert within(mask, positions, reach).tolist() == wanted
