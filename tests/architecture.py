@@ -149,7 +149,7 @@ FACING = {
     ("torch", "compat.streaming"),
 }
 
-PURE_FILES = {"plan", "evict", "select", "shuffle", "partition", "key", "layout"}
+PURE_FILES = {"plan", "evict", "select", "shuffle", "key", "layout"}
 PURE_FILES |= {"rate", "share", "table"}
 PURE_PLACES = ("data.order", "engine.budget", "engine.listing")
 DOES_IO = {

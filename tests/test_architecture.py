@@ -53,7 +53,7 @@ HOUSE = {
     "penstock.source": "from penstock.engine.fetch.fetcher import Fetcher\nfrom penstock.stores import urls",
     "penstock.verbs": "from penstock.source import Source",
     "penstock.data.catalog": "if TYPE_CHECKING:\n    from penstock.source import Source",
-    "penstock.data.order.partition": "from penstock.values import Place",
+    "penstock.data.order.sampling": "from penstock.values import Place",
     "penstock.checkpoint.run.writer": "from penstock.errors import MissingExtra\ndef save():\n    import torch",
     "penstock.checkpoint.dcp": "import torch",
     "penstock.data.datasets.map": "import torch\nfrom penstock.data import catalog, order",

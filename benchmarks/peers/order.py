@@ -9,7 +9,7 @@ import numpy as np
 from meter import memory
 
 from penstock.data.order.block_permutation import BlockPermutation
-from penstock.data.order.partition import Partition
+from penstock.data.order.sampling import Partition
 from penstock.data.order.shuffle import Permutation
 from penstock.values import Place
 

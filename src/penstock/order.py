@@ -3,7 +3,7 @@
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.mixture import Schedule
-from penstock.data.order.partition import Repeat
+from penstock.data.order.sampling import Repeat
 from penstock.data.order.weighted import WeightedShuffle
 
 __all__ = ["BlockShuffle", "Lanes", "Repeat", "Schedule", "WeightedShuffle"]

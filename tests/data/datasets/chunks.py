@@ -19,8 +19,8 @@ from penstock.errors import Damaged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
+    from penstock.data.order.sampling import Tail
     from penstock.data.reading.iteration import PlaceLike
 
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import MOST_LANES, Lanes, by_lane
 from penstock.data.order.orders import order_of
-from penstock.data.order.partition import Repeat
 from penstock.data.order.protocol import LaneOrder, Order
-from penstock.data.order.sampling import Cursor, SamplingPlan, batch_indices, sample_indices
+from penstock.data.order.sampling import Cursor, Repeat, SamplingPlan, batch_indices, sample_indices
 from penstock.errors import StateMismatch, Unusable
 from penstock.values import Place
 from tests.amounts import examples

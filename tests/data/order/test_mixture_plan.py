@@ -14,8 +14,7 @@ from penstock.data.order.lanes import Lanes
 from penstock.data.order.mixture import MixedSource, MixtureStage, steps_of
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import FullShuffle
-from penstock.data.order.partition import Repeat
-from penstock.data.order.sampling import Cursor, batch_indices
+from penstock.data.order.sampling import Cursor, Repeat, batch_indices
 from penstock.errors import StateMismatch, Unusable
 from penstock.values import Place
 from tests.amounts import examples

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.orders import CatalogOrder, FullShuffle
-from penstock.data.order.partition import Repeat
-from penstock.data.order.sampling import Cursor, SamplingPlan, batch_indices, sample_indices
+from penstock.data.order.sampling import Cursor, Repeat, SamplingPlan, batch_indices, sample_indices
 from penstock.data.order.shuffle import Permutation
 from penstock.values import Place
 

@@ -12,7 +12,7 @@ from penstock.data.reading.objects import singles
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.data.order.partition import Tail
+    from penstock.data.order.sampling import Tail
 
 __all__ = ["Config", "DataFluxIterableDataset", "data_format_default"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.compat.s3torchconnector.config import S3ClientConfig
     from penstock.compat.s3torchconnector.s3reader import ReaderKind, S3Reader
-    from penstock.data.order.partition import Tail
+    from penstock.data.order.sampling import Tail
     from penstock.data.reading.iteration import PlaceLike
     from penstock.data.reading.sample import Sample
     from penstock.stores.s3.options import S3Options

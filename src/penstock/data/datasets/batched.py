@@ -24,8 +24,7 @@ from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.consistency import check_same_catalog, check_same_order
 from penstock.data.datasets.stateful import Progress, StatefulIterator
 from penstock.data.order.orders import order_of
-from penstock.data.order.partition import Repeat
-from penstock.data.order.sampling import Cursor, SamplingPlan, batch_indices
+from penstock.data.order.sampling import Cursor, Repeat, SamplingPlan, batch_indices
 from penstock.data.reading.iteration import Iterations, RankIterations, check_batching, has_process_group
 from penstock.data.reading.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
 from penstock.data.reading.runs import fitted_order
@@ -39,8 +38,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.order.mixture import Weights
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
+    from penstock.data.order.sampling import Tail
     from penstock.data.reading.iteration import Contents, PlaceLike
     from penstock.data.reading.reading import Reading, Reads
     from penstock.engine.contracts.fetching import ReadCounts

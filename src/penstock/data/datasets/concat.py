@@ -24,7 +24,7 @@ from penstock.data.datasets.map import DatasetPart, MapDataset
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, order_of
-from penstock.data.order.partition import Repeat, sample_number
+from penstock.data.order.sampling import Repeat, sample_number
 from penstock.data.order.weighted import WeightedShuffle
 from penstock.data.reading.iteration import Iterations
 from penstock.data.reading.joint import JointMember, JointReading, shares

@@ -24,7 +24,7 @@ from penstock.data.catalog.groups import check_grouping, named_groups
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.rows import Entry
 from penstock.data.order.orders import CatalogOrder
-from penstock.data.order.partition import Repeat
+from penstock.data.order.sampling import Repeat
 from penstock.data.reading.objects import (
     GroupReading,
     Homes,

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from penstock.data.catalog.catalog import Catalog
     from penstock.data.catalog.groups import GroupRule
     from penstock.data.datasets.dataset import D, Parser, Stores
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
-    from penstock.data.order.sampling import Cursor
+    from penstock.data.order.sampling import Cursor, Tail
     from penstock.data.reading.iteration import PlaceLike
     from penstock.data.reading.sample import Sample
     from penstock.data.shards.format import ShardFormat

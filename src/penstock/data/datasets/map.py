@@ -16,7 +16,7 @@ from penstock.data.catalog.rows import pick_rows, positions
 from penstock.data.datasets.batched import BatchableDataset, IndexedDataset
 from penstock.data.datasets.dataset import CatalogDataset
 from penstock.data.order.orders import CatalogOrder
-from penstock.data.order.partition import Repeat, sample_number
+from penstock.data.order.sampling import Repeat, sample_number
 from penstock.data.reading.objects import read_groups
 from penstock.data.reading.runs import fitted_order, merged_spans, read_units
 from penstock.errors import Unusable, add_article

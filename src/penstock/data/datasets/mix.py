@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.data.order.mixture import Weights
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
-    from penstock.data.order.sampling import Cursor
+    from penstock.data.order.sampling import Cursor, Tail
     from penstock.data.reading.iteration import PlaceLike
     from penstock.engine.contracts.fetching import ReadCounts
 

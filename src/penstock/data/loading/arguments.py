@@ -22,7 +22,7 @@ from penstock.values import switch, whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from penstock.data.order.partition import Tail
+    from penstock.data.order.sampling import Tail
 
 _MOST_THREADS = 16  # more would mostly wait for the GIL
 _MOST_AT_ONCE = 4096  # threads or processes, if given; a larger number is a mistake

@@ -52,9 +52,8 @@ if TYPE_CHECKING:
     from penstock.data.loading.stats import Counters, Requests
     from penstock.data.loading.summary import Prices
     from penstock.data.order.mixture import Weights
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
-    from penstock.data.order.sampling import Cursor, SamplingPlan
+    from penstock.data.order.sampling import Cursor, SamplingPlan, Tail
     from penstock.data.reading.iteration import PlaceLike
     from penstock.data.reading.reading import Delivery, Skipped
     from penstock.source import Source

@@ -15,7 +15,7 @@ from penstock.data.datasets.concat import ConcatMap
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, order_of
-from penstock.data.order.partition import sample_number
+from penstock.data.order.sampling import sample_number
 from penstock.data.reading.iteration import Iterations
 from penstock.data.tokens.opening import Manner, open_files
 from penstock.data.tokens.runs import TokenReading, block_sizes, fitted_order, runs_of

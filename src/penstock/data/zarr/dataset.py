@@ -54,9 +54,8 @@ if TYPE_CHECKING:
     import torch
     from numpy.typing import ArrayLike, NDArray
 
-    from penstock.data.order.partition import Tail
     from penstock.data.order.protocol import Order
-    from penstock.data.order.sampling import Cursor
+    from penstock.data.order.sampling import Cursor, Tail
     from penstock.data.reading.iteration import PlaceLike
     from penstock.data.zarr.arrays.stored import Missing, StoredArray
     from penstock.data.zarr.borders import Along, Border, Gap

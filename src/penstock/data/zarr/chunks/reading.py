@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 from torch.utils.data import Dataset
 
-from penstock.data.order.partition import sample_number
+from penstock.data.order.sampling import sample_number
 from penstock.data.reading.chunks import Bounds, ChunkReading
 from penstock.data.reading.reading import Failed, Item
 from penstock.data.zarr.chunks.contents import ShardIndexes, decode_chunks

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.order.partition import Partition
+from penstock.data.order.sampling import Partition
 from penstock.errors import Unusable
 from penstock.values import Place
 
