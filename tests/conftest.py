@@ -161,7 +161,7 @@ def _small() -> Iterator[None]:
     if errors := sys.modules.get("penstock.errors"):
         errors._aliases.clear()
         errors._secrets.clear()
-    if memory := sys.modules.get("penstock.stores.memory.driver"):
+    if memory := sys.modules.get("penstock.stores.memory"):
         for bucket in memory._buckets.values():
             bucket.clear()
     if source := sys.modules.get("penstock.source"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.engine.contracts.driver import Abilities
 from penstock.engine.transport.work import Threads
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.stores.store import Store
 
 requests: list[str] = []  # the verbs that were carried out

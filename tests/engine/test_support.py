@@ -19,7 +19,7 @@ from penstock.options import ReadOptions, RetryOptions, WriteOptions
 from penstock.source import open_source
 from penstock.stores import urls
 from penstock.stores.local.driver import LocalDriver
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.stores.s3.driver import S3Driver
 from tests import readonly
 

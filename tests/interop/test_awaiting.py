@@ -15,7 +15,7 @@ from penstock.errors import Cancelled, Changed, NotFound
 from penstock.events import RequestStarted, subscribe
 from penstock.interop.awaiting import call, read, read_each, read_many, stat, stat_each
 from penstock.source import open_source
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.values import Span
 from tests.children import forked
 

@@ -24,7 +24,7 @@ TOOLS = ("pytest", "pytest-xdist", "pytest-asyncio", "hypothesis")
 # retries, catalogs, shards, Zarr's formats, zarr and fsspec over Penstock.
 TESTS = (
     *("tests/test_errors.py", "tests/test_values.py", "tests/test_tree.py", "tests/test_histogram.py"),
-    *("tests/options", "tests/stores/test_urls.py", "tests/stores/local", "tests/stores/memory"),
+    *("tests/options", "tests/stores/test_urls.py", "tests/stores/local", "tests/stores/test_memory.py"),
     *("tests/stores/web/test_driver.py", "tests/engine/read/test_reader.py", "tests/data/test_region.py"),
     *("tests/data/catalog/discovery/test_parquet.py", "tests/data/shards/test_tar.py"),
     *(f"tests/data/zarr/format/test_{name}.py" for name in ("codecs", "steps", "layout", "references")),

@@ -10,7 +10,7 @@ from penstock.engine.contracts.driver import Limits
 from penstock.errors import ConfigError, MissingExtra
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
 from penstock.stores.local.driver import Local
-from penstock.stores.memory.driver import Memory
+from penstock.stores.memory import Memory
 from penstock.stores.s3.options import S3Options
 from penstock.stores.s3.services import AWS
 from penstock.stores.store import Opening, Store

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.engine.contracts.exchange import Exchange
 from penstock.engine.transport.work import Threads
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.testing.drivers import Trial
 
 NOTICED = (AssertionError, pytest.fail.Exception)  # pytest's own: an error that should have been raised was not

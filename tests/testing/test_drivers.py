@@ -6,7 +6,7 @@ import pytest
 
 from penstock.engine.contracts.driver import Copy, Delete, Head, List, Multipart, PartCopy, Put, Read
 from penstock.engine.transport.work import Threads
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.testing.drivers import DriverContract, Trial
 from tests.readonly import ReadOnly
 

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.engine.contracts.driver import Attributes, Payload
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.testing.drivers import Copying
 from tests.testing.broken_drivers import NOTICED, trial_of
 

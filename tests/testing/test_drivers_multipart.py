@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.engine.contracts.driver import Attributes, Payload
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.testing.drivers import Uploading
 from tests.testing.broken_drivers import NOTICED, altered, trial_of
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.testing.drivers import ReadingTests
 from tests.testing.broken_drivers import NOTICED, altered, trial_of
 

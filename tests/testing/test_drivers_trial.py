@@ -10,7 +10,7 @@ from penstock.engine.contracts.driver import Abilities
 from penstock.engine.contracts.exchange import Exchange, Work
 from penstock.engine.transport.work import Threads
 from penstock.errors import NotFound, Throttled
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.testing import drivers
 from penstock.testing.drivers import KEYS, Trial, octets
 from tests.readonly import ReadOnly

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.engine.contracts.driver import Payload
 from penstock.stores.direct import direct
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.testing.drivers import Writing
 from tests.testing.broken_drivers import NOTICED, trial_of
 

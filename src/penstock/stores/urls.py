@@ -48,7 +48,7 @@ _TABLE = {
     "http": "web.store:Web",
     "fsspec+*": "fsspec.store:Fsspec",
     LOCAL: "local.driver:Local",
-    "memory": "memory.driver:Memory",
+    "memory": "memory:Memory",
     "penstock": "profiles.store:Profiles",
     "msc": "profiles.store:MultiStorage",
 }

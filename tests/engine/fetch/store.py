@@ -16,7 +16,7 @@ from penstock.engine.transport.work import Threads
 from penstock.events import subscribe
 from penstock.options import ReadOptions, RetryOptions, TransportOptions
 from penstock.stores.credentials import RefreshingCredentials
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.stores.s3.credentials import AmazonCredentials
 from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver

@@ -10,7 +10,7 @@ from penstock.engine.listing.listing import Listing
 from penstock.errors import Damaged, Unsupported
 from penstock.events import Listed
 from penstock.stores.direct import direct
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.values import ObjectMeta, Page, Upload, Uploads
 from tests.engine.fetch.store import Bucket, aside, hearing
 from tests.readonly import ReadOnly

@@ -13,9 +13,9 @@ from penstock.engine.fetch import fetcher
 from penstock.engine.transport import work
 from penstock.options import RetryOptions, WriteOptions
 from penstock.source import Source, open_source
+from penstock.stores import memory
 from penstock.stores.local import aside
 from penstock.stores.local import driver as local
-from penstock.stores.memory import driver as memory
 from penstock.stores.urls import parse
 from penstock.testing.servers import Scripted, reply
 from tests.engine.write.uploads import PART, Uploads

@@ -15,7 +15,7 @@ from penstock.engine.write.upload import Writer
 from penstock.errors import AlreadyExists, Bug, PreconditionFailed, Transient
 from penstock.options import ReadOptions, WriteOptions
 from penstock.stores.direct import direct
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from tests.engine.fetch.store import QUICK
 
 PART = 1 << 20

@@ -22,7 +22,7 @@ from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable
 from penstock.interop.fsspec import PenstockFileSystem, coroutines
 from penstock.interop.fsspec.coroutines import parent, strip_scheme, url_of
 from penstock.source import open_source
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from tests.emulators import EMULATORS, names
 
 

@@ -17,7 +17,7 @@ from penstock.engine.support import supports
 from penstock.engine.transport.work import Threads
 from penstock.errors import ConfigError, InvalidURL, ManifestError, NotFound, Unusable
 from penstock.source import Source, open_source
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores.memory import MemoryDriver
 from penstock.stores.profiles import lookup
 from penstock.stores.profiles.store import _VERBS, scope_driver
 from penstock.stores.urls import check_deletable, parse

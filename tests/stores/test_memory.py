@@ -11,8 +11,8 @@ import pytest
 from penstock.engine.transport.work import Threads
 from penstock.errors import InvalidURL, NotFound
 from penstock.source import open_source
-from penstock.stores.memory import driver as memory
-from penstock.stores.memory.driver import MemoryDriver
+from penstock.stores import memory
+from penstock.stores.memory import MemoryDriver
 from penstock.stores.urls import parse
 from penstock.testing.drivers import Trial
 from tests.children import forked

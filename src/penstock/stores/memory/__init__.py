@@ -1,1 +1,0 @@
-"""Objects in the memory of one process."""
