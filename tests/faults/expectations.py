@@ -321,15 +321,16 @@ with latencies, faults, other writers and kills drawn from a seed. After each op
 versions that the store has had. A seed that breaks a promise is made small and printed as a trace:
 
 ```text
-seed 738, azure, cache none, ['deaf', 'split', 'writer']: 1:shards
+plan 738 azure - deaf,split,writer 1:shards
 t=0.002087 #1 list ?comp=list&prefix=shards%2Ftar%2F -> 200
 t=0.070923 another writer: new shards/tar/0.tar
 t=0.197948 #2 get shards/tar/0.tar bytes=1-4096 -> 206
 ```
 
 Simulated are files, ranges, listings, writes in parts and with conditions, copies, the cache, tar and zip shards, token
-files, checkpoints, and jobs whose processes are killed, in the dialects of S3, Google, OSS and Azure. libcurl, disks, several
-processes at once and loaders' threads are not: tests with real servers cover them.
+files, checkpoints and jobs, in the dialects of S3, Google, OSS and Azure; also several processes at once that share a
+cache, a node's file or a job, and are killed. libcurl, disks and loaders' threads are not: tests with real servers
+cover them.
 
 ## What the faults are
 

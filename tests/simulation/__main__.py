@@ -8,7 +8,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.run import of_seed, pairs, shrink
+from tests.simulation.plan import read
+from tests.simulation.run import execute, of_seed, pairs, shrink
 
 
 def main() -> int:
@@ -20,9 +21,14 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print the trace of each run")
     parser.add_argument("--first", dest="stops", action="store_true", help="stop at the first that fails")
     parser.add_argument("--only", nargs="+", default=None, help="operations to choose from")
+    parser.add_argument("--plan", default="", help="run this plan, as a failure names it, in place of seeds")
     asked = parser.parse_args()
     # Thousands of warnings of slow stores.
     logging.disable(logging.ERROR)
+    if asked.plan:
+        result = execute(read(asked.plan))
+        print(result)
+        return result.error is not None
     began, failed, met, done, requests = time.monotonic(), [], Counter(), 0, 0
     for seed in range(asked.begin, asked.begin + asked.seeds):
         if time.monotonic() - began > asked.seconds:

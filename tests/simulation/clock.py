@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # Of a run that begins at this time; any time far from 0.
 START_S = 10_000.0
 EPOCH_S = 1_800_000_000.0
-_PROCESS = 4242
 
 
 class Clock:
@@ -153,13 +152,13 @@ def _filled(cell: Any) -> bool:
 _MODULES = {"time": time, "os": os, "random": random, "secrets": secrets, "uuid": uuid, "datetime": dt}
 _NAMES = ("time.monotonic", "time.perf_counter", "time.time", "time.time_ns", "time.sleep", "os.urandom")
 _NAMES += ("time.process_time", "time.thread_time", "os.times")
-_NAMES += ("random.Random", "secrets.token_hex", "uuid.uuid4", "os.getpid", "datetime.datetime")
+_NAMES += ("random.Random", "secrets.token_hex", "secrets.randbits", "uuid.uuid4", "os.getpid", "datetime.datetime")
 _REAL: dict[str, Any] = {each: getattr(_MODULES[each.partition(".")[0]], each.partition(".")[2]) for each in _NAMES}
 
 
 @contextmanager
-def replaced(clock: Clock, dice: Dice) -> Iterator[None]:
-    """Put ``clock`` and ``dice`` in the place of the system's, wherever Penstock's modules hold or find them."""
+def replaced(clock: Clock, dice: Dice, pid: Callable[[], int]) -> Iterator[None]:
+    """Put the arguments in the place of the system's functions, wherever Penstock's modules hold or find them."""
 
     def seeded(seed: object = None) -> Random:
         return Random(dice.getrandbits(64) if seed is None else seed)  # type: ignore[arg-type]
@@ -175,9 +174,10 @@ def replaced(clock: Clock, dice: Dice) -> Iterator[None]:
         "os.urandom": dice.entropy,
         "random.Random": seeded,
         "secrets.token_hex": lambda count=32: dice.entropy(count).hex(),
+        "secrets.randbits": dice.getrandbits,
         "uuid.uuid4": lambda: uuid.UUID(bytes=dice.entropy(16), version=4),
         "os.times": lambda: (0.0,) * 5,
-        "os.getpid": lambda: _PROCESS,
+        "os.getpid": pid,
         "datetime.datetime": _dates(clock),
     }
     _set(ours, *_places(len(sys.modules)))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 import penstock as ps
 from penstock.errors import Conflict, NotFound
+from tests.simulation.processes import Crowd, Killed
 from tests.simulation.scenario import LIES, Run, Wrong, watched
-from tests.simulation.world import Killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from random import Random
+
+_LIVES = 12
 
 
 def survives(run: Run, dice: Random, do: Callable[[], Any]) -> tuple[bool, Any]:
@@ -28,7 +32,7 @@ def survives(run: Run, dice: Random, do: Callable[[], Any]) -> tuple[bool, Any]:
         return False, None
     finally:
         run.world.kill_after = float("inf")
-        if not run.world.wire.open:
+        if not run.world.process.alive:
             run.world.restart()
 
 
@@ -80,7 +84,7 @@ def checkpoint(run: Run, dice: Random) -> None:
 
 
 def job(run: Run, dice: Random) -> None:
-    """Copy a tree as a job of several parts, by processes that die, until one ends: all of it is there."""
+    """Copy a tree as a job, by one or several processes that die, until one ends: all of it is there."""
     run.jobs += 1
     source, dest, folder = (f"jobs/{run.jobs}/{name}/" for name in ("from", "to", "job"))
     store, names = run.world.store, [f"{number:02d}" for number in range(dice.randint(1, 7))]
@@ -92,21 +96,35 @@ def job(run: Run, dice: Random) -> None:
     options: dict[str, Any] = {"part_objects": dice.choice((1, 2, 5)), "job": run.url(folder), "progress": False}
     if strays and dice.random() < 0.5:
         options["delete"] = True
+
+    def check() -> None:
+        for name in names:
+            there = store.objects.get(dest + name)
+            if there is None or there.data != store.objects[source + name].data:
+                raise Wrong(f"the job has ended, and {dest + name} is {'missing' if there is None else 'another'}")
+        if options.get("delete") and any(key in store.objects for key in strays):
+            raise Wrong("the job has ended, and what it was to delete is there")
+
+    def sync() -> None:
+        ps.sync(run.url(source), run.url(dest), store=run.world.options, **options)
+
+    if dice.random() < 0.5:
+        _carry(run, dice, sync, check)
+        return
+    run.world.store.happened.clear()
+    carriers = [(replace(run, crowded=True), Random(dice.getrandbits(32))) for _ in range(dice.randint(2, 3))]
+    Crowd(run.world, dice).run([partial(_carry, *each, sync, check) for each in carriers])
+
+
+def _carry(run: Run, dice: Random, do: Callable[[], None], check: Callable[[], None]) -> None:
+    """Work on a job, in one process after another, until it ends; then require its result."""
     ended, lives, error = False, 0, None
-    while not ended and lives < 12:
+    while not ended and lives < _LIVES:
         lives += 1
         with watched(run) as seen:
-            ended, _ = survives(
-                run, dice, lambda: ps.sync(run.url(source), run.url(dest), store=run.world.options, **options)
-            )
+            ended, _ = survives(run, dice, do)
         error = seen.error
         if isinstance(error, (Conflict, NotFound)) and not seen.world.store.happened & {*LIES}:
             raise Wrong(f"a job of nobody else's failed: {error!r}") from error
-    if not ended or error is not None:
-        return
-    for name in names:
-        there = store.objects.get(dest + name)
-        if there is None or there.data != store.objects[source + name].data:
-            raise Wrong(f"the job has ended, and {dest + name} is {'missing' if there is None else 'another'}")
-    if options.get("delete") and any(key in store.objects for key in strays):
-        raise Wrong("the job has ended, and what it was to delete is there")
+    if ended and error is None:
+        check()

@@ -44,6 +44,10 @@ class Plan:
     features: frozenset[str]
     steps: tuple[Step, ...]
 
+    def __str__(self) -> str:
+        features, steps = ",".join(sorted(self.features)), ",".join(map(str, self.steps))
+        return f"{self.seed} {self.dialect} {self.cache or '-'} {features or '-'} {steps}"
+
     def without(self, *, steps: frozenset[int] = frozenset(), feature: str = "") -> Plan:
         """Return a smaller plan: with fewer operations, or a feature less."""
         kept = tuple(each for each in self.steps if each.number not in steps)
@@ -74,7 +78,7 @@ class Plan:
 
 
 SWITCHES = ("answers", "breaks", "lies", "tails", "unconnected", "late", "hedge", "writer", "split", "jumps", "small")
-SWITCHES += ("deaf", "outages")
+SWITCHES += ("deaf", "outages", "node")
 
 
 def make(seed: int, operations: tuple[str, ...], length: int = 12) -> Plan:
@@ -84,3 +88,16 @@ def make(seed: int, operations: tuple[str, ...], length: int = 12) -> Plan:
     chosen = dice.sample(operations, dice.randint(1, min(4, len(operations))))
     steps = tuple(Step(number, dice.choice(chosen)) for number in range(1, dice.randint(3, length) + 1))
     return Plan(seed, dice.choice(DIALECTS), dice.choice(CACHES), features, steps)
+
+
+def read(text: str) -> Plan:
+    """Return the plan that ``str`` of a plan wrote."""
+    seed, dialect, cache, features, steps = text.split()
+    pairs = [each.split(":") for each in steps.split(",")]
+    return Plan(
+        int(seed),
+        dialect,
+        cache.strip("-"),
+        frozenset(features.strip("-").split(",")) - {""},
+        tuple(Step(int(number), name) for number, name in pairs),
+    )

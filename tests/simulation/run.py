@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import tempfile
 import traceback
@@ -18,7 +19,7 @@ import torch
 import penstock as ps
 from penstock.engine.read import hedging
 from penstock.testing.faults.script import Settings
-from tests.simulation import durable, scenario, sets
+from tests.simulation import crowds, durable, scenario, sets
 from tests.simulation.plan import Plan, make
 from tests.simulation.scenario import KEYS, PATIENCE_S, TTL_S, Run, Wrong
 from tests.simulation.world import World, small_parts
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 OPERATIONS = {
     **scenario.OPERATIONS,
     **{each.__name__: each for each in (sets.shards, sets.objects, sets.tokens, durable.checkpoint, durable.job)},
+    "crowd": crowds.crowd,
 }
 
 
@@ -55,10 +57,7 @@ class Result:
     def __str__(self) -> str:
         if self.error is None:
             return f"seed {self.plan.seed}: kept"
-        steps = " ".join(map(str, self.plan.steps))
-        words = "".join(traceback.format_exception(self.error))
-        about = f"seed {self.plan.seed}, {self.plan.dialect}, cache {self.plan.cache or 'none'}"
-        return "\n".join([f"{about}, {sorted(self.plan.features)}: {steps}", *self.lines, words])
+        return "\n".join([f"plan {self.plan}", *self.lines, "".join(traceback.format_exception(self.error))])
 
 
 def execute(plan: Plan) -> Result:
@@ -80,7 +79,10 @@ def execute(plan: Plan) -> Result:
             if "hedge" in plan.features:
                 stack.enter_context(replaced_name(hedging, "_LEAST", 3))
                 stack.enter_context(replaced_name(hedging, "SHARE", 0.5))
-            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch())) if plan.cache else ""
+            folder = ""
+            if plan.cache or "node" in plan.features:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch()))
+                os.environ["PENSTOCK_NODE"] = f"{folder}/node"
             stack.enter_context(world.running(lambda options: _options(options, plan, folder)))
             for key in KEYS:
                 if dice.random() < 0.8:
@@ -104,7 +106,7 @@ def execute(plan: Plan) -> Result:
 
 def _after(run: Run) -> None:
     """Wait until all requests have arrived; what was given up must never have been there."""
-    run.world.clock.sleep(600.0)
+    run.world.settle()
     for key, data in run.forbidden:
         if any(each.stored is not None and each.stored.data == data for each in run.world.store.history.get(key, [])):
             raise Wrong(f"a write of {key} was given up, and was there")
@@ -116,7 +118,11 @@ def _scratch() -> str | None:
 
 def _options(options: StoreOptions, plan: Plan, folder: str) -> StoreOptions:
     split = "split" in plan.features
-    cache = ps.CacheOptions(path=folder, mode=plan.cache, ttl_s=TTL_S, block_bytes=64 << 10) if plan.cache else None  # type: ignore[arg-type]
+    cache = (
+        ps.CacheOptions(path=f"{folder}/cache", mode=plan.cache, ttl_s=TTL_S, block_bytes=64 << 10)
+        if plan.cache
+        else None
+    )  # type: ignore[arg-type]
     return replace(
         options,
         retry=ps.RetryOptions(patience_s=PATIENCE_S, first_contact_s=PATIENCE_S),
@@ -125,7 +131,7 @@ def _options(options: StoreOptions, plan: Plan, folder: str) -> StoreOptions:
             **({"part_bytes": 16 << 10, "buffer_bytes": 64 << 10} if "small" in plan.features else {})
         ),
         cache=cache,
-        node=ps.NodeOptions(share=False),
+        node=ps.NodeOptions(share="node" in plan.features),
     )
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Request
     from penstock.options import TransportOptions
     from tests.simulation.clock import Clock
+    from tests.simulation.processes import Process
     from tests.simulation.store import Outcome, SimulatedStore
 
 _CONNECT_FAILED, _PARTIAL, _TIMED_OUT, _NOTHING, _RESET = 7, 18, 28, 52, 56
@@ -41,17 +42,13 @@ class Wire:
 
     Attributes:
         clock: The time.
-        idle: Connections without a request.
-        lines: The trace.
-        open: Whether requests reach the store; False once this process was killed.
+        process: The process that sends requests.
         fired: Number of events that were carried out.
 
     """
 
-    def __init__(self, clock: Clock, store: SimulatedStore, trace: Callable[[str], None]) -> None:
-        self.clock, self.store, self.trace = clock, store, trace
-        self.idle = 0
-        self.open = True
+    def __init__(self, clock: Clock, store: SimulatedStore, trace: Callable[[str], None], process: Process) -> None:
+        self.clock, self.store, self.trace, self.process = clock, store, trace, process
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self.numbers = count(1)
@@ -62,10 +59,11 @@ class Wire:
         """Carry out ``do`` at a time."""
         heapq.heappush(self._events, (max(when, self.clock.now), next(self._order), do))
 
-    def break_off(self) -> None:
-        """End all requests, as the end of their process does."""
+    def break_off(self, process: Process) -> None:
+        """End all requests of a process, as its end does."""
         for flight in sorted(self.flights, key=lambda each: each.number):
-            flight.cut()
+            if flight.process is process:
+                flight.cut()
 
     def next_at(self) -> float:
         return self._events[0][0] if self._events else inf
@@ -86,7 +84,8 @@ class Flight:
         self.request = request = easy.request
         assert request is not None
         self.began = wire.clock.now
-        self.gone = not wire.open
+        self.process = process = wire.process
+        self.gone = not process.alive
         self.sent_at = self.first_at = 0.0
         self.ended_at = inf
         self.status = 0
@@ -94,8 +93,8 @@ class Flight:
         self.arrived = b""
         self.code = OK
         wire.flights.add(self)
-        self.reused = wire.idle > 0 and not fresh
-        wire.idle -= self.reused
+        self.reused = process.idle > 0 and not fresh
+        process.idle -= self.reused
         if self.gone:
             return
         self.dice = wire.store.dice()
@@ -191,7 +190,7 @@ class Flight:
             return
         self.gone, self.ended_at, self.code = True, self.wire.clock.now, code
         self.wire.flights.discard(self)
-        self.wire.idle += kept
+        self.process.idle += kept
         self.easy.multi.done.append((self.easy.pointer, code))
 
     def cut(self) -> None:
@@ -367,6 +366,10 @@ class SimulatedLoop(loop._Loop):
             self.until = min(self.until + idle_s, inf if next_at is None else next_at)
             if self._busy:
                 self.until = min(self.until, SimulatedEasy.wire.clock.now + self._look_s())
+
+    def busy(self) -> bool:
+        """Return whether something was begun that has not ended."""
+        return bool(self._busy) or self._backlog.next_at() is not None
 
     def _look_s(self) -> float:
         """Return how long to sleep before looking for late calls: ever longer while nothing happens, to be fast."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
+from itertools import count
 from math import inf
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from penstock import source
 from penstock.engine import waiting
 from penstock.engine.contracts.driver import Limits
+from penstock.engine.node import member as node
 from penstock.engine.transport import loop
 from penstock.engine.write import parts
 from tests.simulation.clock import START_S, Clock, Dice, replaced
+from tests.simulation.processes import Crowd, Killed, Process, Stuck
 from tests.simulation.store import BUCKET, SimulatedStore
 from tests.simulation.wire import Wire, connected
 
@@ -26,14 +33,6 @@ if TYPE_CHECKING:
 _MOST_STEPS = 200_000
 
 
-class Stuck(AssertionError):
-    """A wait that nothing can end, or that does not end."""
-
-
-class Killed(BaseException):
-    """The end of the process under test at one of its waits; no request of it reaches the store any more."""
-
-
 class World:
     """A run.
 
@@ -44,6 +43,7 @@ class World:
         wire: The wire between them.
         options: Options that lead to the store.
         url: URL of the bucket, ending in ``/``.
+        crowd: The processes that run at the same time, if several do.
 
     """
 
@@ -52,10 +52,12 @@ class World:
         self.clock = Clock(self._until)
         self.lines: list[str] = []
         self.store = SimulatedStore(self.clock, seed, settings, weather)
-        self.wire = Wire(self.clock, self.store, self.trace)
+        self.pids = count(4242)
+        self.wire = Wire(self.clock, self.store, self.trace, Process(next(self.pids)))
         self.options = self.store.words.store(settings, "http://127.0.0.1:9")
         self.url = f"{self.store.words.scheme}://{BUCKET}/"
-        self.kill_after = inf
+        self.crowd: Crowd | None = None
+        self._locks: dict[tuple[int, int], Process] = {}
         self._steps = 0
 
     def trace(self, words: str) -> None:
@@ -66,64 +68,115 @@ class World:
         """Be the world of this process until the block ends."""
         self.options = options(self.options)
         with ExitStack() as stack:
-            stack.enter_context(replaced(self.clock, Dice(f"{self.seed}/entropy")))
+            dice = Dice(f"{self.seed}/entropy")
+            stack.enter_context(replaced(self.clock, dice, lambda: self.process.pid))
             stack.enter_context(connected(self.wire))
             stack.enter_context(
                 _replace(waiting.Wakeup, "wait", lambda wakeup, limit_s=inf: self._wait(wakeup, limit_s))
             )
             # Digests are made by the thread that needs them.
             stack.enter_context(_replace(parts, "start_new_thread", _refuse_thread))
-            self.restart()
+            locks = {name: getattr(fcntl, name) for name in ("LOCK_EX", "LOCK_NB", "LOCK_UN")}
+            stack.enter_context(_replace(node, "fcntl", SimpleNamespace(lockf=self._lockf, **locks)))
+            outside = Process(0)
+            outside.put_away()
+            self.process.install()
             try:
                 yield
             finally:
-                self.wire.open = False
-                self._forget()
+                self.process.alive = False
+                outside.install()
+
+    @property
+    def process(self) -> Process:
+        """The process that runs."""
+        return self.wire.process
+
+    @process.setter
+    def process(self, process: Process) -> None:
+        self.wire.process = process
+
+    @property
+    def kill_after(self) -> float:
+        """When the process that runs is killed."""
+        return self.process.kill_after
+
+    @kill_after.setter
+    def kill_after(self, at: float) -> None:
+        self.process.kill_after = at
 
     def restart(self) -> None:
         """Be a new process: nothing in memory is left of the one before."""
-        self._forget()
-        self.kill_after, self.wire.open, self.wire.idle = inf, True, 0
+        seat = self.process.seat
+        self.process = Process(next(self.pids), seat)
+        if seat is not None:
+            seat.process = self.process
+        self.process.install()
 
-    def _forget(self) -> None:
-        source._engines.forget()
-        source._known.clear()
-        loop._loop = None
+    def settle(self) -> None:
+        """Wait until nothing is on its way any more."""
+        while self.wire.next_at() < inf or (loop._loop is not None and loop._loop.busy()):
+            self._until(self.wire.next_at() if self.wire.next_at() < inf else self.clock.now + 1.0)
+
+    def count_step(self) -> None:
+        """Refuse a run without an end."""
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise Stuck(f"no end after {_MOST_STEPS} cycles")
+
+    def cycle(self) -> float:
+        """Run a cycle of the process's I/O loop; return when the next one is due."""
+        its = loop._loop
+        # As on its own thread: whatever the garbage collector closes meanwhile waits for nothing.
+        waiting._here.serves = True
+        try:
+            return its.cycle() if its is not None else inf
+        finally:
+            waiting._here.serves = False
 
     def _wait(self, wakeup: waiting.Wakeup, limit_s: float) -> bool:
         until = self.clock.now + limit_s
-        while not wakeup._lock.acquire(blocking=False):
+        take = partial(wakeup._lock.acquire, blocking=False)
+        if self.crowd is not None:
+            return take() or self.crowd.wait(take, until)
+        while not take():
             if self.clock.now >= until:
                 return False
             self._step(until)
         return True
 
     def _until(self, when: float) -> None:
+        if self.crowd is not None:
+            self.crowd.wait(bool, when)
         while self.clock.now < when:
             self._step(when)
 
     def _step(self, until: float) -> None:
         """Run a cycle of the I/O loop, move to the next moment at which something happens, and carry that out."""
-        self._steps += 1
-        if self._steps > _MOST_STEPS:
-            raise Stuck(f"no end after {_MOST_STEPS} cycles")
-        if self.clock.now >= self.kill_after:
-            if self.wire.open:
-                self.wire.open = False
-                self.wire.break_off()
+        self.count_step()
+        process = self.process
+        if self.clock.now >= process.kill_after:
+            process.alive = False
+            self.wire.break_off(process)
+        if not process.alive:
             raise Killed
-        its = loop._loop
-        # As on its own thread: whatever the garbage collector closes meanwhile waits for nothing.
-        waiting._here.serves = True
-        try:
-            due = its.cycle() if its is not None else inf
-        finally:
-            waiting._here.serves = False
-        at = min(due, until, self.wire.next_at(), self.kill_after)
+        at = min(self.cycle(), until, self.wire.next_at(), process.kill_after)
         if at == inf:
             raise Stuck("a wait without end: nothing is due")
         self.clock.now = max(self.clock.now, at)
         self.wire.fire()
+
+    def _lockf(self, descriptor: int, what: int, _length: int = 0, start: int = 0) -> None:
+        """Lock a byte of a file for the process that runs, as ``fcntl.lockf`` does for processes of the system."""
+        at = os.fstat(descriptor).st_ino, start
+        holder = self._locks.get(at)
+        if what & fcntl.LOCK_UN:
+            if holder is self.process:
+                del self._locks[at]
+        elif holder not in (None, self.process) and holder.alive:
+            raise BlockingIOError(errno.EAGAIN, "another process holds this lock")
+        else:
+            self._locks[at] = self.process
 
 
 def _refuse_thread(*_call: object) -> None:

@@ -290,6 +290,36 @@ def test_revalidate_looks_and_serves_the_present_version(source, requests, tmp_p
         source.read(Span(f"{source.base}gone", 0, None))
 
 
+@pytest.mark.parametrize("span", [(0, None), (5, 3 * BLOCK), (-9, None), (0, SIZE)])
+def test_an_object_replaced_after_its_revalidation_is_read_as_it_is(tmp_path, span):
+    with FaultServer.start() as server:
+        server.put("bucket", "key", DATA)
+        other = DATA[::-1] + b"more"
+
+        def look_then_replace(keys):
+            metas = [source.head(key) for key in keys]
+            server.put("bucket", "key", other)
+            return metas
+
+        with open_source("s3://bucket/", server.store)[0] as source:
+            layer = _layer(source.fetching(), tmp_path, look_then_replace, mode="revalidate")
+            (read,) = start_reads(layer, [Span("key", *span)], inbox := Inbox())
+            inbox.wait(read)
+            assert read.take() == other[slice(*span)]
+            assert read.version == source.head("key").etag
+            assert not layer.contains(Span("key", 0, SIZE, source.head("key").etag))
+
+
+def test_a_listed_size_is_compared_with_that_of_the_revalidation(tmp_path):
+    with FaultServer.start() as server:
+        server.put("bucket", "key", DATA)
+        store = replace(server.store, cache=options(tmp_path, mode="revalidate"))
+        with open_source("s3://bucket/", store)[0] as source:
+            assert source.read(Span("key", 0, 9, most=SIZE)) == DATA[:9]
+            with pytest.raises(Changed):
+                source.read(Span("key", 0, 9, most=SIZE - 1))
+
+
 def test_a_version_that_cannot_be_looked_up_concerns_its_object_alone(tmp_path):
     with FaultServer.start() as server:
         for key in ("fine", "refused"):

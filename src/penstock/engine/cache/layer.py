@@ -77,6 +77,8 @@ class CacheLayer:
             if read is None:
                 passed.append((span, buffer))
             else:
+                if span in pinned and isinstance(read, FetchedRead):
+                    self._unpin(read, span, buffer)
                 read.span = span
             reads.append(read)
         others = iter(self._below.prepare_reads(passed, owner) if passed else ())
@@ -144,8 +146,17 @@ class CacheLayer:
         keys = list(dict.fromkeys(span.key for span in spans if not span.etag))
         metas = dict(zip(keys, self._stat(keys), strict=True)) if keys else {}
         return {
-            span: _pin_span(span, meta) for span in spans if (meta := metas.get(span.key)) is not None and meta.etag
+            span: _pin_span(span, meta)
+            for span in spans
+            if (meta := metas.get(span.key)) is not None and meta.etag and _is_of_size(span, meta.size)
         }
+
+    def _unpin(self, read: FetchedRead, span: Span, buffer: Buffer | None) -> None:
+        """Have a read of which the cache has nothing be of any version: the object may be replaced after the HEAD."""
+        if len(read.flights) == 1 and (flight := read.flights[0]).leader is read and flight.request.span is read.span:
+            flight.joinable = False
+            (flight.read,) = self._below.prepare_reads(((span, buffer),), flight)
+            read.unpin(flight, buffer)
 
     def _read(self, span: Span, buffer: Buffer | None, owner: Owner) -> CachedRead | FetchedRead | None:
         """Return a read of a span; None if the cache does not handle it."""
@@ -257,7 +268,7 @@ class CacheLayer:
     def _keep(self, flight: Flight, data: memoryview | bytes) -> None:
         request, flight.request = flight.request, flight.request._replace(parts=())
         span, version = request.span, flight.read.version
-        if not request.parts or not (version or _is_whole(span)):
+        if not request.parts or not (version or _is_whole(span)) or (request.etag and version != request.etag):
             return
         self._objects.keep(request, data, version, flight.asked_s)
         if not (request.etag or _is_whole(span)):
@@ -273,12 +284,16 @@ def _of_other_size(hit: Hit, object_bytes: int) -> bool:
     return object_bytes >= 0 and hit.found.object_bytes not in (UNKNOWN_SIZE, object_bytes)
 
 
+def _is_of_size(span: Span, size: int) -> bool:
+    """Return whether an object has the size of the listing that a span is from, if it is; the store refuses others."""
+    return span.stop is None or span.most in (0, size)
+
+
 def _pin_span(span: Span, meta: ObjectMeta) -> Span:
-    key, start, stop, _, whole, _, _ = span
-    if stop is None:
-        start, stop = (max(0, meta.size + start) if start < 0 else start), meta.size
-        return Span(key, start, stop, meta.etag, whole=not start)
-    return Span(key, start, stop, meta.etag, whole=whole)
+    if span.stop is not None:
+        return span._replace(etag=meta.etag)
+    start = max(0, meta.size + span.start) if span.start < 0 else span.start
+    return Span(span.key, start, meta.size, meta.etag, whole=not start)
 
 
 def _runs(missing: Iterable[tuple[int, int, CachedPart]]) -> list[tuple[int, int, list[CachedPart]]]:
@@ -539,6 +554,11 @@ class FetchedRead:
         self.flights = flights
         self._waits = sum(not each.read.complete for each in flights)
         self.complete = not self._waits
+
+    def unpin(self, flight: Flight, target: Buffer | None) -> None:
+        """Wait for a flight that brings any version, into ``target`` or its own memory."""
+        self._etag, self._target = "", target
+        self.begin([flight])
 
     def join(self, flight: Flight) -> None:
         """Wait for a flight that another read has sent; the flight may end, and notify this read, from here on."""
