@@ -20,8 +20,7 @@ from penstock.errors import Damaged, PenstockError, Unusable, worse_of
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, fail
 from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
-from penstock.jobs.syncing.mirror import SyncOptions
-from penstock.jobs.syncing.overlap import SIEVE_BYTES, Sieve
+from penstock.jobs.syncing.mirror import SIEVE_BYTES, Sieve, SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
 from penstock.jobs.trees.outcome import Synced, ledger
 from penstock.jobs.trees.selection import local

@@ -12,8 +12,7 @@ from penstock.errors import Changed, NoSpace, NotFound, PenstockError, Unusable
 from penstock.jobs import tasks
 from penstock.jobs.copying.copy import CopyJob, copy, cost_bytes, silent_bytes
 from penstock.jobs.copying.evidence import EvidenceRule, is_proven, pair_steps, verdict
-from penstock.jobs.syncing.mirror import SyncOptions, open_mirror
-from penstock.jobs.syncing.overlap import Sieve, overlap
+from penstock.jobs.syncing.mirror import Sieve, SyncOptions, open_mirror, overlap
 from penstock.jobs.tasks import run_jobs, suitable
 from penstock.jobs.trees.guard import LinkCheck, clear, clear_unfinished, in_the_way, link_on_the_way, obstacle
 from penstock.jobs.trees.outcome import Outcome, Status, make_outcome

@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.errors import Unusable
 from penstock.jobs.syncing import job as parts
-from penstock.jobs.syncing.overlap import Sieve
+from penstock.jobs.syncing.mirror import Sieve
 from penstock.source import open_source
 from penstock.values import UNKNOWN_SIZE, ObjectMeta
 from tests.trees import contents
