@@ -279,8 +279,8 @@ def test_files_are_read_when_they_are_needed_and_once(source, monkeypatch):
 
 def test_the_files_that_were_not_used_for_longest_are_let_go(source, monkeypatch):
     put_references(source, "refs.parq", ENTRIES, 1)
-    found = references(source)
     monkeypatch.setattr(records, "_MOST_HELD_BYTES", 3000)  # of about 1300 each
+    found = references(source)
     for key in ("tas/0.0", "tas/0.1", "tas/0.0", "tas/3.1"):
         found.at(key)
     asked = reads(source, monkeypatch)
@@ -298,13 +298,13 @@ def test_held_memory_of_small_and_absent_record_files_is_counted(source):
     found = references(source)
     found.at("tas/0")
     for numbers in (range(1, count), range(count, 2 * count)):
-        counted = found.records._held_bytes
+        counted = found.records.files.held_bytes
         tracemalloc.start()
         for number in numbers:
             found.at(f"tas/{number}")
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-        assert found.records._held_bytes - counted > held / 2
+        assert found.records.files.held_bytes - counted > held / 2
 
 
 def test_a_file_that_is_not_there_has_no_references_as_long_as_the_metadata_is(source):

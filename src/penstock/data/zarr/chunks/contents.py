@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 from bisect import bisect_right
-from collections import OrderedDict
 from contextlib import closing
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
@@ -24,6 +23,7 @@ from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, check_abse
 from penstock.data.zarr.chunks.pool import MemoryPool
 from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.layout import ABSENT, bounds, chunk_span, index_span, read_index
+from penstock.data.zarr.format.references import RecentValues
 from penstock.data.zarr.samples.arrangement import MOST_AT_ONCE
 from penstock.display import panel, table
 from penstock.engine.contracts.fetching import ReadCounts
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     Located = tuple[list[int], list[tuple[int | slice, ...]]]  # chunks by sample, and the elements in each
     Shard = tuple[int, str]  # number of the array, key of the shard
 
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 64 << 20  # of the indexes of shards that are kept
 _MOST_FILES = 100_000  # whose versions are kept: 20 MiB or so
 _TRIES = 4  # readings of what belongs together in a shard that is written anew meanwhile
-_lock = Lock()  # for all caches, and for kept values: held only briefly
+_lock = Lock()  # for all kept values: held only briefly
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
@@ -63,32 +63,6 @@ class ShardIndex(NamedTuple):
     entries: NDArray[np.uint64]
     etag: str = ""
     reading: object = None
-
-
-class IndexCache:
-    """Cache of shard indexes, up to 64 MiB; evicts the oldest. Shared by all readings and threads of a process."""
-
-    def __init__(self) -> None:
-        """Create an empty cache."""
-        self._held: OrderedDict[Shard, ShardIndex] = OrderedDict()
-        self._held_bytes = 0
-
-    def get(self, shard: Shard) -> ShardIndex | None:
-        """Return the index of a shard; None if it is not cached."""
-        return self._held.get(shard)
-
-    def put(self, shard: Shard, index: ShardIndex | None) -> None:
-        """Replace the index of a shard; None removes it."""
-        with _lock:
-            if (old := self._held.pop(shard, None)) is not None:
-                self._held_bytes -= old.entries.nbytes
-            if index is None:
-                return
-            self._held[shard] = index
-            self._held_bytes += index.entries.nbytes
-            while self._held_bytes > _MOST_BYTES and len(self._held) > 1:
-                _, oldest = self._held.popitem(last=False)
-                self._held_bytes -= oldest.entries.nbytes
 
 
 class ShardIndexes:
@@ -214,7 +188,7 @@ class Chunks:
 
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
         """Number the chunks; nothing is read."""
-        self.indexes = IndexCache()
+        self.indexes: RecentValues[ShardIndex] = RecentValues(_MOST_BYTES, lambda index: index.entries.nbytes)
         self.arrays, self._missing = tuple(arrays), missing
         self.parts = tuple(part for array in arrays for part in array.parts)
         self.bases = [0, *accumulate(prod(array.layout.grid) for array in arrays)]

@@ -21,8 +21,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from math import prod
+from operator import attrgetter
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,7 +34,7 @@ from penstock.stores.urls import is_divided, parse
 from penstock.values import Span
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from penstock.values import ObjectMeta
 
     Entries: TypeAlias = "Mapping[str, Any] | Records"
+
+V = TypeVar("V")
 
 # Forms of RFC 8089 that parse() does not take.
 _FILE = re.compile(r"file:(//localhost)?/(?!/)")
@@ -277,6 +280,36 @@ _lock = Lock()  # for all caches: held only briefly
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
+class RecentValues(Generic[V]):
+    """Cache of the values used last, of up to ``most_bytes``, or of one that is larger. Thread-safe; pickled empty."""
+
+    def __init__(self, most_bytes: int, size_of: Callable[[V], int]) -> None:
+        self._most_bytes, self._size_of = most_bytes, size_of
+        self._held: OrderedDict[Hashable, V] = OrderedDict()
+        self.held_bytes = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RecentValues, (self._most_bytes, self._size_of)
+
+    def get(self, key: Hashable) -> V | None:
+        with _lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
+
+    def put(self, key: Hashable, value: V | None) -> None:
+        """Replace the value of a key; None removes it."""
+        with _lock:
+            if (old := self._held.pop(key, None)) is not None:
+                self.held_bytes -= self._size_of(old)
+            if value is None:
+                return
+            self._held[key] = value
+            self.held_bytes += self._size_of(value)
+            while self.held_bytes > self._most_bytes and len(self._held) > 1:
+                self.held_bytes -= self._size_of(self._held.popitem(last=False)[1])
+
+
 class _FileReferences(NamedTuple):
     """References of one file: indices of texts, and byte ranges.
 
@@ -335,13 +368,12 @@ class Records:
             raise Damaged(f"record_size should be a number from 1, not {str(size)[:40]!r}", url=source.url(prefix))
         self._size = size
         self._layouts = {layout.key: layout for layout in arrays.values()}
-        self._held: OrderedDict[str, _FileReferences] = OrderedDict()
-        self._held_bytes = 0
+        self.files: RecentValues[_FileReferences] = RecentValues(_MOST_HELD_BYTES, attrgetter("size_bytes"))
 
     def __getitem__(self, key: str) -> bytes | list[Any]:
         """Return the reference of an array's object ``key``; sends a HEAD and a GET if its file is not cached."""
         file, row = self._place(key)
-        record = self._kept(file)
+        record = self.files.get(file)
         if record is None:
             [record] = self._read([file], self.source.stat_existing([file]))
         return self._entry(record, row, key)
@@ -350,7 +382,7 @@ class Records:
         """Return a reference if its file is cached; else None."""
         try:
             file, row = self._place(key)
-            record = self._kept(file)
+            record = self.files.get(file)
             return None if record is None else self._entry(record, row, key)
         except (KeyError, Damaged):
             return None
@@ -361,7 +393,7 @@ class Records:
         for key in keys:
             with suppress(KeyError):
                 files[self._place(key)[0]] = None
-        if some := [file for file in files if file not in self._held]:
+        if some := [file for file in files if self.files.get(file) is None]:
             # Requested again, one by one.
             with suppress(PenstockError):
                 for _ in self._read(some, self.source.stat_existing(some)):
@@ -392,7 +424,7 @@ class Records:
         with self.source.lookahead(iter([span for span in spans if span is not None])) as reads:
             for file, span in zip(files, spans, strict=True):
                 record = _EMPTY if span is None else _FileReferences.of(reads.advance().take(), self.source.url(file))
-                self._keep(file, record)
+                self.files.put(file, record)
                 yield record
 
     def _verify(self) -> None:
@@ -408,27 +440,6 @@ class Records:
             damage = f"the reference {key!r} has data that is not Base64"
             return _inline_data(found, damage, self.source.url(self._prefix))
         return found
-
-    def _kept(self, file: str) -> _FileReferences | None:
-        with _lock:
-            record = self._held.get(file)
-            if record is not None:
-                self._held.move_to_end(file)
-            return record
-
-    def _keep(self, file: str, record: _FileReferences) -> None:
-        with _lock:
-            if file in self._held:
-                return
-            self._held[file] = record
-            self._held_bytes += record.size_bytes
-            while self._held_bytes > _MOST_HELD_BYTES and len(self._held) > 1:
-                _, oldest = self._held.popitem(last=False)
-                self._held_bytes -= oldest.size_bytes
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle without the cached files."""
-        return self.__dict__ | {"_held": OrderedDict(), "_held_bytes": 0}
 
 
 def _find_chunk_number(layout: Layout, chunk: str) -> int | None:
