@@ -30,6 +30,12 @@ _STYLES: Final = {
     "l": "padding:0 1em .15em 0;text-align:left;overflow-wrap:anywhere",
     "r": "padding:0 1em .15em 0;text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums",
 }
+_STYLE: Final = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 760px; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; overflow-wrap: anywhere; }
+table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }
+"""
 
 
 def safe(value: object) -> str:
@@ -60,6 +66,13 @@ def panel(title: str, *parts: str) -> str:
     """Return a value for a notebook: its title, and parts that are HTML already."""
     apart = "".join(f'<div style="margin-bottom:.6em">{part}</div>' for part in parts)
     return f"<div><p><strong>{safe(title)}</strong></p>{apart}</div>"
+
+
+def html_page(title: str, body: str, style: str = "") -> str:
+    """Return a page that loads nothing from elsewhere; ``body`` is HTML already, and ``style`` CSS for it."""
+    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    head += f"<title>{safe(title)}</title><style>{_STYLE}{style}</style>"
+    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body><h1>{safe(title)}</h1>{body}</body></html>\n'
 
 
 def picture(data: bytes | memoryview) -> str:

@@ -9,9 +9,9 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.data.loading.report import COLOURS, document, seconds
+from penstock.data.loading.report import COLOURS, seconds
 from penstock.data.loading.summary import Summary
-from penstock.display import axes, panel, table
+from penstock.display import axes, html_page, panel, table
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.schema import COUNT, read_json
 from penstock.verbs import glob
@@ -116,7 +116,7 @@ class GroupReport:
 
     def html(self) -> str:
         """Return one HTML page, which loads nothing from the network."""
-        return document("Penstock: report of all ranks", self._table())
+        return html_page("Penstock: report of all ranks", self._table())
 
     def _repr_html_(self) -> str:
         return panel("Report of all ranks", self._table())

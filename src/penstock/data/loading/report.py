@@ -28,7 +28,7 @@ from penstock.data.loading.summary import (
 )
 from penstock.data.reading.iteration import resolve
 from penstock.data.reading.reading import SampleDataset
-from penstock.display import axes, panel, size, table
+from penstock.display import axes, html_page, panel, size, table
 from penstock.errors import Unusable, printable, public_url
 from penstock.verbs import open as open_object
 from penstock.version import VERSION
@@ -66,21 +66,11 @@ COLOURS: Final = {
 }
 _OF_WORKERS: Final = {"working": COLOURS["decode"], "waiting": COLOURS["first byte"], "idle": "#d6d3d1"}
 _STYLE: Final = """
-:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 760px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; overflow-wrap: anywhere; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .key { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border: 1px solid #fff; }
 .advice { border-left: 4px solid #3a7d44; padding: .3rem 1rem; } svg { display: block; width: 100%; height: auto; }
 svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 """
-
-
-def document(title: str, body: str) -> str:
-    head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    head += f"<title>{title}</title><style>{_STYLE}</style>"
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body><h1>{title}</h1>{body}</body></html>\n'
 
 
 def _verdict(report: Summary) -> str:
@@ -317,7 +307,7 @@ class LoaderReport(Summary):
         """Return one HTML page with plots, which needs no network: write it to a file, and open that in a browser."""
         parts = [_verdict(self), _time(self), _sources(self), *map(_host, self.hosts)]
         parts += [_rates(self), _workers(self.workers), _slowest(self)]
-        return document("Penstock: report of a loader", "".join(parts))
+        return html_page("Penstock: report of a loader", "".join(parts), _STYLE)
 
     def _repr_html_(self) -> str:
         spent = _spent(self)

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.data.order.schedule import Schedule
 from penstock.data.zarr.chunks.pool import BATCHES
-from penstock.display import panel, size, table
+from penstock.display import html_page, panel, size, table
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -164,9 +164,7 @@ class ZarrPlan:
 
     def to_html(self) -> str:
         """Return the plan as a self-contained HTML page."""
-        style = "body{font-family:sans-serif;margin:2em}td{padding-right:2em}"
-        head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Plan</title><style>{style}</style>'
-        return f"{head}<h1>One epoch</h1>{self._shown()}</html>"
+        return html_page("Plan of an epoch", self._shown())
 
     def _repr_html_(self) -> str:
         return panel("Plan of an epoch", self._shown())

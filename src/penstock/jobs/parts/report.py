@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.display import safe, table
+from penstock.display import html_page, safe, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,6 @@ _BUSY = 0.8
 _FAILURES = 1000
 _SLOWEST = 10
 _KIB = 1024
-_STYLE = "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:0 1.5em .2em 0}"
 
 
 @dataclass(slots=True)
@@ -138,12 +137,12 @@ class JobReport:
         failures = [(each.get("url", ""), each.get("error", "")) for each in self.failures]
         made = datetime.now(UTC).isoformat(timespec="seconds")
         machines = ("machine", "parts", "processes", "seconds", "of processors")
-        return (
-            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Job</title><style>{_STYLE}</style>'
-            f"<h1>{safe(self.operation)}</h1><p><code>{safe(self.url)}</code>, {made}</p>{table(self.rows())}"
+        return html_page(
+            self.operation,
+            f"<p><code>{safe(self.url)}</code>, {made}</p>{table(self.rows())}"
             f"<h2>Machines</h2>{table(hosts, machines, align='lrrrr')}"
             f"<h2>Slowest parts</h2>{table(slowest, ('part', 'seconds'), align='rr')}"
-            f"<h2>Failures</h2>{table(failures or [('none',)])}</html>\n"
+            f"<h2>Failures</h2>{table(failures or [('none',)])}",
         )
 
     def lines(self, most: int) -> Iterator[str]:
