@@ -113,7 +113,6 @@ def report(
 
 
 def _rank(train: Any) -> int:  # noqa: ANN401  the module ray.train
-    """Return the rank of this worker."""
     try:
         return int(train.get_context().get_world_rank())
     except (RuntimeError, AttributeError, TypeError) as error:

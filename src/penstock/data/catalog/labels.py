@@ -206,6 +206,5 @@ def _find_parent_name(name: str) -> str | None:
 
 
 def quote_some(texts: Sequence[str], total: int | None = None) -> str:
-    """Return the first few texts, quoted."""
     more = ", …" if (len(texts) if total is None else total) > _QUOTED else ""
     return ", ".join(f"{each[:100]!r}" for each in texts[:_QUOTED]) + more

@@ -199,7 +199,6 @@ def _of_members(members: NDArray[Any] | None, lookup: Lookup, positions: NDArray
 
 
 def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
-    """Return the weight of each sample, checked."""
     try:
         found = np.array(weights, dtype=np.float64)
     except (TypeError, ValueError):

@@ -81,7 +81,6 @@ class Runs(NamedTuple):
         return Bounds(window_bytes + max(window_bytes, _AHEAD_BYTES), samples)
 
     def held_bytes(self) -> int:
-        """Return the bytes of all runs in memory."""
         return max(self.catalog.total_bytes, 0)
 
 

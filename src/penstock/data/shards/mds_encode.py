@@ -84,7 +84,6 @@ def _infer_encoding(name: str, value: object) -> str:
 
 
 def encoded_row(values: Mapping[str, Any], columns: Sequence[MDSColumn]) -> bytes:
-    """Return the bytes of a sample."""
     sizes, parts = [], []
     for column in columns:
         name, encoding, size = column

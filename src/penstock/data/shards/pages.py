@@ -59,7 +59,6 @@ def _intact(body: memoryview, page: ColumnPage) -> bool:
 def _values(
     body: memoryview, page: ColumnPage, codec: int, levels: int, dictionary: list[memoryview]
 ) -> list[memoryview]:
-    """Return the values of a page of data."""
     kind, header = page.header.get(1), page.header
     if kind == _DATA:
         about, body = header[5], _unpack_page(body, page.unpacked, codec)

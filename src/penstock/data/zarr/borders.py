@@ -139,7 +139,6 @@ def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[An
 
 
 def _date(border: Border, values: NDArray[Any]) -> Any:  # noqa: ANN401  datetime64, or a date of cftime
-    """Return a border in the type of the dates."""
     if isinstance(border, type(values[0])):
         return border
     try:

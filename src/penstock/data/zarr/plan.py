@@ -56,7 +56,6 @@ class TrainingSetting:
     threads: int = 4
 
     def __post_init__(self) -> None:
-        """Raise ``Unusable`` for invalid values."""
         for name, least in (("ranks", 1), ("workers", 0), ("threads", 1)):
             whole(getattr(self, name), name, least)
         if not _finite(self.latency_s) or self.latency_s < 0:

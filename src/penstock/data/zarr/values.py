@@ -60,7 +60,6 @@ class Values:
             raise Unusable('NumPy has no bfloat16: pass output="torch", or another dtype')
 
     def sample_bytes(self, arrangement: Arrangement, layouts: Sequence[Layout]) -> int:
-        """Return the bytes of one sample."""
         shapes = (each.shape for each in arrangement.extractions)
         return sum(prod(shape) * self._itemsize(each.dtype) for shape, each in zip(shapes, layouts, strict=True))
 
@@ -106,7 +105,6 @@ class Stacking:
     """
 
     def __init__(self, pool: MemoryPool, values: Values) -> None:
-        """Stack into memory of ``pool``."""
         self._pool, self._numpy, self._dtype = pool, values.numpy, values.dtype
 
     def __call__(self, samples: Sequence[Any]) -> Any:  # noqa: ANN401  as a sample is made

@@ -55,7 +55,6 @@ class Stores:
     """
 
     def __init__(self) -> None:
-        """Create an empty list of stores."""
         self.sources: list[Source] = []
         self.grow = False
         self._numbers: dict[tuple[str, StoreOptions], int] = {}
@@ -244,7 +243,6 @@ class OwnObjects:
         return self.opened.files if self.opened is not None else ()
 
     def url(self, key: str) -> str:
-        """Return the object's URL."""
         return self.source.url(key)
 
 
@@ -443,7 +441,6 @@ class StoredArray(NamedTuple):
 
     @property
     def url(self) -> str:
-        """URL of the array."""
         return self.objects.url(self.layout.key)
 
     @property

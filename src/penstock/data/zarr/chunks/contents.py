@@ -76,7 +76,6 @@ class ShardIndexes:
     """
 
     def __init__(self, chunks: Chunks, source: Source, counts: ReadCounts | None = None) -> None:
-        """Read the indexes of ``chunks`` from ``source``; the reads are counted in ``counts``."""
         self._arrays, self._cache = chunks.parts, chunks.indexes
         self._source, self._counts = source, counts or ReadCounts()
         self._inbox, self._reading = Inbox(), object()
@@ -490,7 +489,6 @@ class ZarrContents:
 
     @property
     def chunks(self) -> Chunks:
-        """The chunks, by number."""
         if self._chunks is None:
             self._chunks = Chunks(self.arrays, self._missing)
         return self._chunks

@@ -38,13 +38,11 @@ class MemoryPool:
     """
 
     def __init__(self, most_bytes: int) -> None:
-        """Create an empty pool."""
         self.most_bytes = most_bytes
         self._free: dict[int, deque[NDArray[np.uint8]]] = {}  # by size; iterate over copies only
 
     @property
     def free_bytes(self) -> int:
-        """Bytes of free blocks."""
         return sum(size * len(some) for size, some in self._free.copy().items())
 
     def empty(self, shape: Sequence[int], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -138,7 +138,6 @@ def _require_sorted(dimension: str, coordinate: Coordinate, dtype: np.dtype[Any]
 
 
 def _find_indices(values: NDArray[Any], common: NDArray[Any]) -> Sequence[int]:
-    """Return the indices of the common values in ``values``."""
     if len(values) > 1 and values[0] > values[-1]:
         return elements_of(len(values) - 1 - np.searchsorted(values[::-1], common), range(len(common)))
     return elements_of(np.searchsorted(values, common), range(len(common)))
