@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from penstock.data.order.mixture import Shares, choose_step
+from penstock.data.order.orders import check_lookup
 from penstock.data.order.protocol import LaneOrder
 from penstock.data.order.shuffle import MOST, Permutation
 from penstock.errors import Unusable
@@ -396,7 +397,8 @@ class _Inner:
         found = self._lookups.get(epoch)
         if found is None:
             source = self._source
-            found = _check_lookup(self._order.epoch(source.samples, source.seed, epoch), source)
+            lookup = self._order.epoch(source.samples, source.seed, epoch)
+            found = check_lookup(lookup, source.order.identity, source.samples)
             # Another thread may change these, too: list() and pop() are each done at once.
             for old in [*self._lookups][: 1 - _KEPT]:
                 self._lookups.pop(old, None)
@@ -407,20 +409,6 @@ class _Inner:
 def drawn_positions(positions: int, batch: int, *, drop: bool) -> int:
     """Return how many of ``positions`` are drawn: all, or with ``drop`` those of complete global batches."""
     return positions - positions % batch if drop else positions
-
-
-def _check_lookup(lookup: Lookup, source: MixedSource) -> Lookup:
-    """Return ``lookup``, which raises for an order that returns anything but numbers of samples."""
-
-    def checked(positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        found = np.asarray(lookup(positions))
-        if found.shape != positions.shape or found.dtype.kind not in "iu":
-            raise Unusable(f"the order {source.order.identity!r} must return an integer for each position")
-        if found.size and not 0 <= found.min() <= found.max() < source.samples:
-            raise Unusable(f"the order {source.order.identity!r} returned indices outside [0, {source.samples})")
-        return found
-
-    return checked
 
 
 def _rules(weights: Sequence[Fraction], pieces: Sequence[_BlockPiece]) -> list[_DivisionRule]:

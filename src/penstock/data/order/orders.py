@@ -1,16 +1,17 @@
-"""Orders for ``shuffle=False`` and ``shuffle=True``, and the check of other values of ``shuffle=``."""
+"""Orders for ``shuffle=False`` and ``shuffle=True``; checks of other values, and of what other orders return."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import numpy as np
+
 from penstock.data.order.protocol import Order
 from penstock.data.order.shuffle import Permutation
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from penstock.data.order.protocol import Lookup
@@ -56,6 +57,23 @@ def order_of(shuffle: object) -> Order:
             f"shuffle must be True, False or an order such as ps.order.BlockShuffle(block_samples=…), got {name}"
         )
     return FullShuffle() if shuffle else CatalogOrder()
+
+
+def check_lookup(lookup: Lookup, identity: str, samples: int) -> Lookup:
+    """Return ``lookup``, which raises ``Unusable`` if the order returns anything but numbers of its samples.
+
+    A number below 0 would read a wrong sample silently.
+    """
+
+    def checked(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = np.asarray(lookup(positions))
+        if found.shape != positions.shape or found.dtype.kind not in "iu":
+            raise Unusable(f"the order {identity!r} must return an integer for each position")
+        if found.size and not 0 <= found.min() <= found.max() < samples:
+            raise Unusable(f"the order {identity!r} returned indices outside [0, {samples})")
+        return found
+
+    return checked
 
 
 def _same(positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, get_a
 import numpy as np
 
 from penstock.data.order.lanes import MOST_LANES, by_lane
-from penstock.data.order.orders import CatalogOrder, FullShuffle
+from penstock.data.order.orders import CatalogOrder, FullShuffle, check_lookup
 from penstock.data.order.protocol import LaneOrder
 from penstock.errors import StateMismatch, Unusable, kind_of
 from penstock.values import Place, check_choice, whole
@@ -224,27 +224,14 @@ class SamplingPlan:
         return self, state
 
     def indices(self, cursor: Cursor, world: int) -> Lookup:
-        """Return the function from positions of the cursor's epoch to samples.
-
-        The function raises ``Unusable`` if the order returns anything but sample indices: an index below 0 would read a
-        wrong sample silently.
-        """
+        """Return the function from positions of the cursor's epoch to samples: see ``check_lookup``."""
         lanes = self.lanes(cursor, world)
         order = self.order.with_lanes(lanes) if lanes and isinstance(self.order, LaneOrder) else self.order
         lookup = order.epoch(self.samples, self.seed, cursor.epoch)
         if self.order.identity in _UNNAMED:
             # A built-in order needs no check, and takes no longer than one.
             return lookup
-
-        def checked(positions: NDArray[np.int64]) -> NDArray[np.int64]:
-            found = np.asarray(lookup(positions))
-            if found.shape != positions.shape or found.dtype.kind not in "iu":
-                raise Unusable(f"the order {self.order.identity!r} must return an integer for each position")
-            if found.size and not 0 <= found.min() <= found.max() < self.samples:
-                raise Unusable(f"the order {self.order.identity!r} returned indices outside [0, {self.samples})")
-            return found
-
-        return checked
+        return check_lookup(lookup, self.order.identity, self.samples)
 
     def after(self, cursor: Cursor, batches: int, world: int) -> Cursor:
         """Return the cursor after each of ``world`` ranks has received ``batches`` batches from ``cursor`` on."""
