@@ -33,8 +33,8 @@ ARRAY = {
 }
 PACKAGE = str(Path(ps.__file__).parent) + "/"
 SERVER = PACKAGE + "testing/"
-# They look for slow requests a few times a second, whatever is called: a busy machine has them in each repeat.
-TIMED = {"engine/transport/late_calls.py", "engine/read/hedging.py"}
+# Slow requests are looked for a few times a second, whatever is called: a busy machine has them in each repeat.
+TIMED = {"engine/transport/late_calls.py", "engine/read/hedging.py", "histogram.py"}
 
 
 class Trace:
