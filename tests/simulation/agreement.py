@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
+import logging
 import sys
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import penstock as ps
 from penstock import source
 from penstock.engine.transport import loop
 from penstock.errors import PenstockError
-from penstock.testing.faults import FaultServer
+from penstock.testing.faults import FAULTS, FaultServer, Match
 from penstock.testing.faults.script import Settings
 from penstock.values import Span
 from tests.simulation.store import BUCKET, Weather
@@ -22,15 +23,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.options import StoreOptions
+    from penstock.testing.faults import Fault
 
 KEYS = ("a", "b/c", "b/d é")
+# All but those that take real time, and headers that libcurl refuses before Penstock has them.
+_FAULTS = [each for each in FAULTS if each not in {"stall", "stall-body", "drip", "headers-many", "headers-long"}]
+
+
+class Server(NamedTuple):
+    """What a scenario does to a store, simulated or real."""
+
+    put: Callable[[str, bytes], object]
+    fail: Callable[[Fault, Match], None]
+    heal: Callable[[], None]
 
 
 def in_simulation(seed: int, dialect: str) -> list[Any]:
     """Return the results of a seed's operations in the simulation."""
-    world = World(seed, settings=Settings(dialect=dialect, least_part_bytes=1), weather=Weather())
+    world = World(seed, settings=Settings(dialect=dialect, least_part_bytes=1), weather=Weather(halves=True))
+    store = world.store
     with small_parts(), world.running(_small):
-        return _results(seed, world.url, world.options, world.store.put)
+
+        def fail(fault: Fault, when: Match) -> None:
+            store.script.add([store.words.faults.get(fault.name, fault)], when)
+
+        return _results(seed, world.url, world.options, Server(store.put, fail, store.script.clear))
 
 
 def over_libcurl(seed: int, server: FaultServer) -> list[Any]:
@@ -39,7 +56,12 @@ def over_libcurl(seed: int, server: FaultServer) -> list[Any]:
         ps.delete(f"{server.scheme}://{BUCKET}/{key}", store=server.store)
     with small_parts():
         url = f"{server.scheme}://{BUCKET}/"
-        found = _results(seed, url, _small(server.store), lambda key, data: server.put(BUCKET, key, data))
+        does = Server(
+            lambda key, data: server.put(BUCKET, key, data),
+            lambda fault, when: server.fail(fault, when=when),
+            server.heal,
+        )
+        found = _results(seed, url, _small(server.store), does)
     # Its thread would wait in the simulation's time.
     if loop._loop is not None:
         loop._loop.close()
@@ -51,6 +73,7 @@ def over_libcurl(seed: int, server: FaultServer) -> list[Any]:
 def main() -> int:
     """Compare some seeds in a dialect; print the first that differs."""
     dialect, seeds = sys.argv[1], int(sys.argv[2])
+    logging.disable(logging.ERROR)
     with FaultServer.start(Settings(dialect=dialect, least_part_bytes=1)) as server:
         server.make(BUCKET)
         for seed in range(seeds):
@@ -66,23 +89,26 @@ def main() -> int:
 def _small(options: StoreOptions) -> StoreOptions:
     parts = ps.WriteOptions(part_bytes=16 << 10, buffer_bytes=64 << 10)
     node = ps.NodeOptions(share=False)
-    return replace(options, write=parts, read=ps.ReadOptions(split_bytes=8 << 10), node=node)
+    read = ps.ReadOptions(split_bytes=8 << 10, hedge=False)
+    return replace(options, write=parts, read=read, node=node, retry=ps.RetryOptions(patience_s=20.0))
 
 
-def _results(seed: int, url: str, options: StoreOptions, put: Callable[[str, bytes], object]) -> list[Any]:
+def _results(seed: int, url: str, options: StoreOptions, server: Server) -> list[Any]:
     dice, versions = Random(f"{seed}/agreement"), dict[str, int]()
     found: list[Any] = []
     for key in KEYS:
         if dice.random() < 0.7:
-            put(key, dice.randbytes(dice.choice((0, 1, 5000, 40_000))))
+            server.put(key, dice.randbytes(dice.choice((0, 1, 5000, 40_000))))
     for _ in range(12):
-        name = dice.choice(tuple(_VERBS))
+        name, fault = dice.choice(tuple(_VERBS)), dice.choice(("", *_FAULTS))
+        if fault:
+            server.fail(FAULTS[fault], Match(nth=dice.choice((1, 1, 2)), times=dice.choice((1, 1, 2))))
         try:
-            verb = _VERBS[name]
-            result = verb(url, options, dice)
+            result = _VERBS[name](url, options, Random(dice.getrandbits(32)))
         except PenstockError as error:
             result = type(error).__name__
-        found.append((name, _named(result, versions)))
+        server.heal()
+        found.append((name, fault, _named(result, versions)))
     return found
 
 

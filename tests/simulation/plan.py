@@ -46,7 +46,7 @@ class Plan:
 
     def __str__(self) -> str:
         features, steps = ",".join(sorted(self.features)), ",".join(map(str, self.steps))
-        return f"{self.seed} {self.dialect} {self.cache or '-'} {features or '-'} {steps}"
+        return f"{self.seed} {self.dialect} {self.cache or '-'} {features or '-'} {steps or '-'}"
 
     def without(self, *, steps: frozenset[int] = frozenset(), feature: str = "") -> Plan:
         """Return a smaller plan: with fewer operations, or a feature less."""
@@ -78,7 +78,7 @@ class Plan:
 
 
 SWITCHES = ("answers", "breaks", "lies", "tails", "unconnected", "late", "hedge", "writer", "split", "jumps", "small")
-SWITCHES += ("deaf", "outages", "node")
+SWITCHES += ("deaf", "outages", "node", "expiry")
 
 
 def make(seed: int, operations: tuple[str, ...], length: int = 12) -> Plan:
@@ -93,7 +93,7 @@ def make(seed: int, operations: tuple[str, ...], length: int = 12) -> Plan:
 def read(text: str) -> Plan:
     """Return the plan that ``str`` of a plan wrote."""
     seed, dialect, cache, features, steps = text.split()
-    pairs = [each.split(":") for each in steps.split(",")]
+    pairs = [each.split(":") for each in steps.split(",") if ":" in each]
     return Plan(
         int(seed),
         dialect,

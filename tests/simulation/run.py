@@ -20,6 +20,7 @@ import penstock as ps
 from penstock.engine.read import hedging
 from penstock.testing.faults.script import Settings
 from tests.simulation import crowds, durable, scenario, sets
+from tests.simulation.access import Tokens, issuing, renewing
 from tests.simulation.plan import Plan, make
 from tests.simulation.scenario import KEYS, PATIENCE_S, TTL_S, Run, Wrong
 from tests.simulation.world import World, small_parts
@@ -83,6 +84,9 @@ def execute(plan: Plan) -> Result:
             if plan.cache or "node" in plan.features:
                 folder = stack.enter_context(tempfile.TemporaryDirectory(dir=_scratch()))
                 os.environ["PENSTOCK_NODE"] = f"{folder}/node"
+            if "expiry" in plan.features:
+                world.store.tokens = Tokens(dice.choice((30.0, 120.0, 400.0)), announced=dice.random() < 0.5)
+                stack.enter_context(issuing(world))
             stack.enter_context(world.running(lambda options: _options(options, plan, folder)))
             for key in KEYS:
                 if dice.random() < 0.8:
@@ -123,6 +127,8 @@ def _options(options: StoreOptions, plan: Plan, folder: str) -> StoreOptions:
         if plan.cache
         else None
     )  # type: ignore[arg-type]
+    if "expiry" in plan.features:
+        options = renewing(options, plan.dialect)
     return replace(
         options,
         retry=ps.RetryOptions(patience_s=PATIENCE_S, first_contact_s=PATIENCE_S),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.testing.faults import dialect
 from penstock.testing.faults.dialect import Dialect, Stored, find_words
 from penstock.testing.faults.message import Refused
-from penstock.testing.faults.script import FAULTS, Settings, _can
+from penstock.testing.faults.script import FAULTS, Script, Settings, _can
 from penstock.testing.faults.server import _BODYLESS, _shift_range, apply_fault, refusal
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.testing.faults.message import Answer, Request
     from penstock.testing.faults.script import Fault
+    from tests.simulation.access import Tokens
     from tests.simulation.clock import Clock
 
 BUCKET = "bucket"
@@ -45,6 +46,7 @@ class Weather:
         faulty: Share of the requests with a fault.
         faults: Names of the faults that may happen.
         late: Share of the requests whose sender has gone that reach the store.
+        halves: Break bodies off half-way, as the fault server does, and not at any byte.
 
     """
 
@@ -55,6 +57,7 @@ class Weather:
     faulty: float = 0.0
     faults: tuple[str, ...] = ()
     late: float = 0.0
+    halves: bool = False
 
     def delay_s(self, dice: Random) -> float:
         """Return the seconds of one way."""
@@ -129,6 +132,10 @@ class SimulatedStore:
         self.happened: set[str] = set()
         # Whether reads are answered with any version, whatever their condition.
         self.deaf = False
+        # Of temporary credentials; None if keys are valid for ever.
+        self.tokens: Tokens | None = None
+        # Faults for certain requests, as the fault server's.
+        self.script = Script()
         # Until then, every request is answered with 503.
         self.down_until = 0.0
 
@@ -186,7 +193,9 @@ class SimulatedStore:
         return outcome
 
     def _fault(self, request: Request, dice: Random, *, reused: bool) -> Fault | None:
-        weather = self.weather
+        weather, scripted = self.weather, self.script.play(request, reused=reused)
+        if scripted is not None:
+            return scripted
         if self.clock.now < self.down_until:
             return self.words.faults.get("503", FAULTS["503"])
         if not weather.faults or dice.random() >= weather.faulty:
@@ -204,8 +213,10 @@ class SimulatedStore:
             return Answer(503)
         if fault is not None and fault.change == "corrupt" and request.body:
             request.body[len(request.body) // 2] ^= 1
+        if self.tokens is not None:
+            self.dialect.access.tokens = self.tokens.accepted(self.clock.now)
         try:
-            self.dialect.check(request, frozenset())
+            self.dialect.check(request, self.script.regions(request.bucket))
             if self.deaf and request.verb == "get":
                 kept = {name: value for name, value in request.headers.items() if not name.endswith(_CONDITIONS)}
                 request = replace(request, headers=kept)

@@ -139,7 +139,7 @@ class Flight:
             return
         body = outcome.body
         stop = len(body) // 2 if outcome.cut == "body" else len(body)
-        if outcome.cut == "body" and outcome.how != "stall":
+        if outcome.cut == "body" and outcome.how != "stall" and not weather.halves:
             stop = self.dice.randrange(len(body)) if body else 0
         rate = outcome.bytes_per_s or weather.bytes_per_s
         pieces = 1 if stop < _SMALL_BYTES and self.dice.random() < 0.5 else self.dice.randint(1, 4)

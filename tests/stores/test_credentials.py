@@ -190,6 +190,16 @@ def test_the_server_s_verdict_forces_a_load(held, scripted):
         held.refresh_if_due()
 
 
+def test_a_refusal_renews_although_the_clock_was_set_back(held, clock):
+    held.refresh_if_due()
+    clock[0] += 3400
+    held.refresh_if_due()
+    clock[0] -= 100
+    held.renew()
+    held._renewal.join()
+    assert held.current().access_key == "id-3"
+
+
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_child_forked_while_a_thread_renews_does_not_hang(held, scripted, clock):
     held.refresh_if_due()

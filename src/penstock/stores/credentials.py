@@ -113,12 +113,13 @@ class RefreshingCredentials(Generic[C]):
         """
         state, now = self._state, self._now()
         if state is not None and state.due > -math.inf:
-            new = now - state.renewed < _FRESH_S
+            # The clock may have been set back since.
+            new = 0 <= now - state.renewed < _FRESH_S
         else:
             new = self._renewal is not None and self._renewal.is_alive()
         if new:
             return self._helps
-        self._helps = state is None or now - state.renewed > _SOON_S
+        self._helps = state is None or not 0 <= now - state.renewed <= _SOON_S
         self.invalidate()
         self._renewal = threading.Thread(target=self._renewed, name="penstock-credentials", daemon=True)
         self._renewal.start()

@@ -21,7 +21,8 @@ _options = st.builds(
     tokens=st.integers(1, 1000),
 )
 _retries = st.integers(0, 5) | st.just(sys.maxsize)
-_failure = st.builds(Failure, st.integers(1, 2000), _seconds, st.booleans(), _retries, st.just(0.0) | _seconds)
+_waits = st.just(0.0) | _seconds
+_failure = st.builds(Failure, st.integers(1, 2000), _seconds, st.booleans(), _retries, _waits, st.integers(0, 9))
 
 
 def _purse(left=10.0, limit=10.0):
@@ -35,11 +36,11 @@ def test_every_bound_holds(failure, options, draw):
     if wait_s is None:
         return
     assert failure.attempt < options.attempts
-    assert failure.attempt <= failure.retries
+    assert failure.row <= failure.retries
     assert failure.elapsed_s + wait_s <= patience_s
     assert failure.retry_after_s <= wait_s <= max(options.cap_s, failure.retry_after_s)
     if not failure.retry_after_s:
-        assert wait_s <= options.base_s * 2.0 ** min(1000, failure.attempt - 1)
+        assert wait_s <= options.base_s * 2.0 ** min(1000, (failure.row or failure.attempt) - 1)
 
 
 @given(_failure, _options, _draw)
@@ -47,7 +48,7 @@ def test_retry_stops_only_when_attempts_or_patience_are_exhausted(failure, optio
     if delay(failure, options, _purse(), draw) is None:
         patience_s = options.patience_s if failure.answered else options.first_contact_s
         most_s = max(options.cap_s, failure.retry_after_s)
-        spent = failure.attempt >= options.attempts or failure.attempt > failure.retries
+        spent = failure.attempt >= options.attempts or failure.row > failure.retries
         assert spent or failure.elapsed_s + most_s > patience_s
 
 

@@ -12,9 +12,11 @@ from penstock.engine import waiting
 from penstock.engine.contracts.driver import MOVED
 from penstock.engine.operations import policy
 from penstock.engine.read.reader import read_many
-from penstock.errors import Forbidden, Throttled, Unreachable
+from penstock.errors import ChecksumMismatch, Forbidden, Throttled, Unreachable
 from penstock.events import RangeRead, Retried
 from penstock.options import RetryOptions
+from penstock.source import open_source
+from penstock.testing.faults import FAULTS, FaultServer, Match
 from penstock.testing.servers import reply
 from penstock.values import Span
 from tests.engine.fetch.store import DATA, QUICK, SIZE, SLOW_DOWN, fetcher, first, hearing, serving
@@ -141,3 +143,24 @@ def test_moved_error_is_retried_at_once_without_spending_a_retry_token():
     assert [asked.decide(error, attempt, monotonic() - 1000.0) for attempt in (1, 2, 10)] == [0.0, 0.0, 0.0]
     assert asked.tokens.left == 1
     assert asked.decide(error, 1000, monotonic()) is None
+
+
+def test_credentials_that_expire_in_an_outage_are_renewed():
+    with FaultServer.start() as server:
+        server.put("bucket", "key", b"data")
+        server.fail(*[FAULTS["503"]] * 6, FAULTS["expired"], when=Match(verb="get"))
+        with open_source("s3://bucket/", replace(server.store, retry=RetryOptions(base_s=0.01)))[0] as source:
+            assert source.read(Span("key", 0, 4)) == b"data"
+
+
+def test_damage_after_other_failures_is_retried_as_often_as_at_first():
+    options, tokens = RetryOptions(), policy.Tokens(9, 9)
+    waits = [
+        policy.delay(
+            policy.Failure(attempt, 1.0, answered=True, retries=ChecksumMismatch.retries, row=row), options, tokens, 0.5
+        )
+        for attempt, row in ((7, 1), (8, 2), (9, 3))
+    ]
+    assert [each is not None for each in waits] == [True, True, False]
+    # The first of them comes soon, although the attempts before took ever longer.
+    assert waits[0] == options.base_s / 2

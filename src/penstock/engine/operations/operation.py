@@ -7,7 +7,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
-from penstock.engine.operations.policy import again, bug
+from penstock.engine.operations.policy import again, bug, count_row
 from penstock.errors import Bug, PenstockError
 from penstock.events import RequestTrace, listening
 
@@ -35,7 +35,7 @@ class VerbOperation(Generic[T]):
     """An operation in progress that is not a read."""
 
     __slots__ = (
-        *("__weakref__", "_attempts", "_began", "_exchange", "_make", "_policy", "_trace", "_unread", "_value"),
+        *("__weakref__", "_attempts", "_began", "_exchange", "_make", "_policy", "_row", "_trace", "_unread", "_value"),
         *("called_off", "complete", "error", "inbox"),
     )
 
@@ -44,7 +44,7 @@ class VerbOperation(Generic[T]):
         self._policy = policy
         self._make = make
         self._exchange: Exchange[T] | None = None
-        self._attempts = 0
+        self._attempts = self._row = 0
         self._began = 0.0
         self._value: T | None = None
         self._unread: partial[T] | None = None
@@ -130,7 +130,8 @@ class VerbOperation(Generic[T]):
         if self._trace is not None:
             self._trace.end(error)
         url = self._exchange.request.url if self._exchange is not None else ""
-        error, wait_s = self._policy.failed(error, url, self._attempts, self._began)
+        self._row = count_row(self._row, error)
+        error, wait_s = self._policy.failed(error, url, self._attempts, self._began, self._row)
         if wait_s is None or self.called_off:
             self._end(error)
             return None

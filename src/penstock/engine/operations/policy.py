@@ -19,7 +19,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import MOVED
-from penstock.errors import Bug, Cancelled, PenstockError, Throttled, TimedOut, Unreachable, Unusable, printable
+from penstock.errors import (
+    Bug,
+    Cancelled,
+    PenstockError,
+    Throttled,
+    TimedOut,
+    Transient,
+    Unreachable,
+    Unusable,
+    printable,
+)
 from penstock.events import Retried, Timings, begin, emit, listening
 
 if TYPE_CHECKING:
@@ -48,7 +58,8 @@ class Tokens:
 class Failure:
     """A failed attempt, ``elapsed_s`` after the operation began or last made progress.
 
-    ``answered``: the store has answered this process before. ``retries``: most attempts after the first that may help.
+    ``answered``: the store has answered this process before. ``retries``: most retries of such a failure that may help,
+    of which this is the ``row``-th in a row.
     """
 
     attempt: int
@@ -56,6 +67,12 @@ class Failure:
     answered: bool
     retries: int
     retry_after_s: float = 0.0
+    row: int = 0
+
+
+def count_row(before: int, error: PenstockError) -> int:
+    """Return how many failures in a row were not transient, ``error`` included; each allows only some retries."""
+    return 0 if error.retries == Transient.retries else before + 1
 
 
 def delay(failure: Failure, options: RetryOptions, tokens: Tokens, draw: float) -> float | None:
@@ -67,10 +84,13 @@ def delay(failure: Failure, options: RetryOptions, tokens: Tokens, draw: float) 
     """
     patience_s = options.patience_s if failure.answered else options.first_contact_s
     # 2.0 ** 1024 would overflow; the cap applies long before 63 doublings.
-    scale_s = options.base_s * 2.0 ** min(63, failure.attempt - 1) if tokens.left >= 1 else options.cap_s
+    scale_s = (
+        options.base_s * 2.0 ** min(63, (failure.row or failure.attempt) - 1) if tokens.left >= 1 else options.cap_s
+    )
     wait_s = max(min(options.cap_s, scale_s) * draw, failure.retry_after_s)
-    most = min(options.attempts - 1, failure.retries)
-    if failure.attempt > most or failure.elapsed_s + wait_s > patience_s:
+    # Credentials that expire in an outage help although the attempts before failed for another reason.
+    given_up = failure.attempt >= options.attempts or failure.row > failure.retries
+    if given_up or failure.elapsed_s + wait_s > patience_s:
         return None
     if tokens.left >= 1:
         tokens.left -= 1
@@ -125,23 +145,25 @@ class RetryPolicy:
         self._refused = self._told = 0  # refusals for the rate, and how many of them were logged
         self._draw = random.Random().random  # noqa: S311  jitter; a separate generator: user seeds do not align ranks
 
-    def failed(self, error: PenstockError, url: str, attempt: int, began: float) -> tuple[PenstockError, float | None]:
+    def failed(
+        self, error: PenstockError, url: str, attempt: int, began: float, row: int
+    ) -> tuple[PenstockError, float | None]:
         """Count a failed attempt for the host of ``url``; return its error and the delay from ``decide``. Never raises.
 
         If counting fails, that error is returned, without another attempt: the waiting thread must wake.
         """
         try:
             self.timings.turn(url)
-            return error, self.decide(error, attempt, began)
+            return error, self.decide(error, attempt, began, row)
         except Exception as broken:  # noqa: BLE001  see above
             return bug(broken), None
 
-    def decide(self, error: PenstockError, attempt: int, began: float) -> float | None:
+    def decide(self, error: PenstockError, attempt: int, began: float, row: int = 0) -> float | None:
         """Return the delay before another attempt, or None to give up; on the transport's thread."""
         if error.retries and error.code == MOVED and attempt <= _MOST_MOVES:
             # A redirect is not a failure: it uses neither patience nor a token.
             return 0.0
-        wait_s = self._delay(error, attempt, began) if error.retries else None
+        wait_s = self._delay(error, attempt, began, row) if error.retries else None
         throttled = isinstance(error, Throttled)
         if throttled:
             self.throttled()
@@ -154,9 +176,9 @@ class RetryPolicy:
                 emit(Retried(error.url, error, attempt, wait_s))
         return wait_s
 
-    def _delay(self, error: PenstockError, attempt: int, began: float) -> float | None:
+    def _delay(self, error: PenstockError, attempt: int, began: float, row: int) -> float | None:
         asked_s = (error.retry_after_s or 0.0) * self.pace
-        failure = Failure(attempt, monotonic() - began, self._has_answered(error), error.retries, asked_s)
+        failure = Failure(attempt, monotonic() - began, self._has_answered(error), error.retries, asked_s, row)
         return delay(failure, self._retry, self.tokens, self._draw() * self.pace)
 
     def throttled(self) -> None:

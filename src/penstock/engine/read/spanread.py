@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED
 from penstock.engine.contracts.exchange import Exchange
-from penstock.engine.operations.policy import again, bug
+from penstock.engine.operations.policy import again, bug, count_row
 from penstock.errors import Bug, Cancelled, ChecksumMismatch, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, RequestTrace, SlowRequest, emit, listening, slow
 from penstock.values import Span
@@ -49,7 +49,7 @@ class SpanRead:
     """
 
     __slots__ = (
-        *("_began", "_exchange", "_handed_over", "_owner", "_reached", "_trace", "attempts", "called_off"),
+        *("_began", "_exchange", "_handed_over", "_owner", "_reached", "_row", "_trace", "attempts", "called_off"),
         *("checksum", "complete", "error", "front", "policy", "retries", "span", "target", "value", "version"),
     )
 
@@ -59,7 +59,7 @@ class SpanRead:
         self._owner = owner
         self._exchange: Exchange[Any] | None = None
         self._began = 0.0
-        self._reached = 0
+        self._reached = self._row = 0
         self._handed_over = False
         self.checksum: Checksum | None = None
         self._trace = RequestTrace("read", policy.driver.url(span.key)) if listening() else None
@@ -276,7 +276,8 @@ class SpanRead:
             self.policy.unranged(self)
             return None
         url = self._exchange.request.url if self._exchange is not None else ""
-        error, wait_s = self.policy.failed(error, url, self.attempts, self._began)
+        self._row = count_row(self._row, error)
+        error, wait_s = self.policy.failed(error, url, self.attempts, self._began, self._row)
         if wait_s is None:
             self.end(error)
         else:
