@@ -8,8 +8,15 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.plan import read
-from tests.simulation.run import execute, of_seed, pairs, shrink
+from tests.simulation.plan import Plan, make, read
+from tests.simulation.run import OPERATIONS, execute, pairs, shrink
+
+_CHOICE = 4
+
+
+def _rarity(plan: Plan, met: Counter[tuple[str, str]]) -> float:
+    its = pairs(plan)
+    return sum(1 / (1 + met[each]) for each in its) / len(its) if its else 0.0
 
 
 def main() -> int:
@@ -30,17 +37,20 @@ def main() -> int:
         print(result)
         return result.error is not None
     began, failed, met, done, requests = time.monotonic(), [], Counter(), 0, 0
-    for seed in range(asked.begin, asked.begin + asked.seeds):
-        if time.monotonic() - began > asked.seconds:
-            break
-        result = of_seed(seed, asked.only)
+    operations, seed = tuple(asked.only or OPERATIONS), asked.begin
+    while done < asked.seeds and time.monotonic() - began < asked.seconds:
+        # Of a few seeds, the one whose features have met least so far.
+        plans = [make(each, operations) for each in range(seed, seed + min(_CHOICE, asked.seeds))]
+        plan = max(plans, key=lambda plan: _rarity(plan, met))
+        seed += len(plans)
+        result = execute(plan)
         done += 1
         requests += result.requests
         met.update(pairs(result.plan))
         if asked.trace:
             print(*result.lines, sep="\n")
         if result.error is not None:
-            failed.append(seed)
+            failed.append(plan.seed)
             print(shrink(result), flush=True)
             if asked.stops:
                 break

@@ -21,15 +21,13 @@ from penstock.engine.read import hedging
 from penstock.testing.faults.script import Settings
 from tests.simulation import crowds, durable, scenario, sets
 from tests.simulation.access import Tokens, issuing, renewing
-from tests.simulation.plan import Plan, make
 from tests.simulation.scenario import KEYS, PATIENCE_S, TTL_S, Run, Wrong
 from tests.simulation.world import World, small_parts
 from tests.simulation.world import _replace as replaced_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.options import StoreOptions
+    from tests.simulation.plan import Plan
 
 
 OPERATIONS = {
@@ -111,6 +109,9 @@ def execute(plan: Plan) -> Result:
 def _after(run: Run) -> None:
     """Wait until all requests have arrived; what was given up must never have been there."""
     run.world.settle()
+    run.kept.clear()
+    gc.collect(0)
+    run.world.check_returned()
     for key, data in run.forbidden:
         if any(each.stored is not None and each.stored.data == data for each in run.world.store.history.get(key, [])):
             raise Wrong(f"a write of {key} was given up, and was there")
@@ -168,8 +169,3 @@ def pairs(plan: Plan) -> set[tuple[str, str]]:
         {f"cache {plan.cache}"} if plan.cache else set()
     )
     return set(combinations(sorted(met), 2))
-
-
-def of_seed(seed: int, only: Sequence[str] | None = None) -> Result:
-    """Run a seed, of all operations or of some."""
-    return execute(make(seed, tuple(only or OPERATIONS)))

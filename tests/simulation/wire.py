@@ -135,6 +135,7 @@ class Flight:
             self._break(first_at, outcome.how, _NOTHING)
             return
         if outcome.cut == "headers":
+            wire.at(first_at, lambda: self._begin(outcome.status, []))
             self._break(first_at, outcome.how, _RESET)
             return
         body = outcome.body
@@ -143,12 +144,7 @@ class Flight:
             stop = self.dice.randrange(len(body)) if body else 0
         rate = outcome.bytes_per_s or weather.bytes_per_s
         pieces = 1 if stop < _SMALL_BYTES and self.dice.random() < 0.5 else self.dice.randint(1, 4)
-
-        def begin() -> None:
-            if not self.gone:
-                self.first_at, self.status, self.headers = wire.clock.now, outcome.status, outcome.headers
-
-        wire.at(first_at, begin)
+        wire.at(first_at, lambda: self._begin(outcome.status, outcome.headers))
         slow = outcome.bytes_per_s and outcome.bytes_per_s < self.easy.options.stall_bytes_per_s
         if slow and stop > outcome.bytes_per_s * self.easy.options.stall_timeout_s:
             wire.at(first_at + self.easy.options.stall_timeout_s, lambda: self.end(_TIMED_OUT))
@@ -166,6 +162,10 @@ class Flight:
         else:
             kept = not outcome.unsized
             wire.at(last, lambda: self.end(OK, kept=kept))
+
+    def _begin(self, status: int, headers: list[tuple[str, str]]) -> None:
+        if not self.gone:
+            self.first_at, self.status, self.headers = self.wire.clock.now, status, headers
 
     def _break(self, at: float, how: str, closed: int) -> None:
         if how == "stall":

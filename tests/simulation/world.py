@@ -12,10 +12,14 @@ from itertools import count
 from math import inf
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from weakref import ref
 
+from penstock import source
 from penstock.engine import waiting
+from penstock.engine.budget import Budget
 from penstock.engine.contracts.driver import Limits
 from penstock.engine.node import member as node
+from penstock.engine.read import hedging
 from penstock.engine.transport import loop
 from penstock.engine.write import parts
 from tests.simulation.clock import START_S, Clock, Dice, replaced
@@ -58,6 +62,7 @@ class World:
         self.url = f"{self.store.words.scheme}://{BUCKET}/"
         self.crowd: Crowd | None = None
         self._locks: dict[tuple[int, int], Process] = {}
+        self._budgets: list[ref[Budget]] = []
         self._steps = 0
 
     def trace(self, words: str) -> None:
@@ -78,6 +83,7 @@ class World:
             stack.enter_context(_replace(parts, "start_new_thread", _refuse_thread))
             locks = {name: getattr(fcntl, name) for name in ("LOCK_EX", "LOCK_NB", "LOCK_UN")}
             stack.enter_context(_replace(node, "fcntl", SimpleNamespace(lockf=self._lockf, **locks)))
+            stack.enter_context(_replace(Budget, "__init__", self._begin_budget(Budget.__init__)))
             outside = Process(0)
             outside.put_away()
             self.process.install()
@@ -118,6 +124,23 @@ class World:
         while self.wire.next_at() < inf or (loop._loop is not None and loop._loop.busy()):
             self._until(self.wire.next_at() if self.wire.next_at() < inf else self.clock.now + 1.0)
 
+    def check_returned(self) -> None:
+        """Require that this process's operations have returned all that they took: retries, second requests, memory."""
+        its = loop._loop
+        if its is not None and (its._busy or any(each.active for each in its._connections._handles)):
+            raise AssertionError("no operation is left, and transfers are")
+        for policy in [engine._policy for engine in (each() for each in source._engines._all.values()) if engine]:
+            tokens, hedges = policy.tokens, policy.hedges
+            if not 0 <= tokens.left <= tokens.limit:
+                raise AssertionError(f"{tokens.left} of {tokens.limit} quick retries are left")
+            if hedges.open:
+                raise AssertionError(f"second requests are open, and no operation is: {hedges.open}")
+            if hedges.made > hedging.SHARE * self.store.requests + hedging._MOST:
+                raise AssertionError(f"{hedges.made} second requests of {self.store.requests}")
+        for budget in [each for each in (held() for held in self._budgets) if each is not None]:
+            if budget.bytes_held or budget.items_held:
+                raise AssertionError(f"a budget holds {budget.bytes_held} bytes of nothing that is under way")
+
     def count_step(self) -> None:
         """Refuse a run without an end."""
         self._steps += 1
@@ -133,6 +156,13 @@ class World:
             return its.cycle() if its is not None else inf
         finally:
             waiting._here.serves = False
+
+    def _begin_budget(self, begin: Callable[..., None]) -> Callable[..., None]:
+        def noted(budget: Budget, *amounts: int) -> None:
+            begin(budget, *amounts)
+            self._budgets.append(ref(budget))
+
+        return noted
 
     def _wait(self, wakeup: waiting.Wakeup, limit_s: float) -> bool:
         until = self.clock.now + limit_s

@@ -109,7 +109,8 @@ def test_unmet_condition_raises_the_error_for_its_action(action, response, kind)
 
 def test_a_refusal_that_was_cut_short_is_still_the_refusal():
     fault = Unreachable("broken")
-    assert type(_answers().error(Response(403, fault=fault), "read", "k")) is Forbidden
+    refusals = [_answers().error(Response(status, fault=fault), "read", "k") for status in (403, 404)]
+    assert [(type(each), each.retries) for each in refusals] == [(Forbidden, 3), (NotFound, 0)], "403 may need its code"
     error = _answers().error(Response(200, fault=fault), "read", "k")
     assert (error, error.url) == (fault, "cloud://c/k")
 

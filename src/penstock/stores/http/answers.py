@@ -194,6 +194,8 @@ def _search_body(pattern: re.Pattern[bytes], body: bytes) -> str:
 
 
 _QUOTED = 40  # characters of a foreign text
+# Refusals that need no code from the body. A 403 that was cut off may be about credentials that have expired.
+_CLEAR = frozenset((404, 412, 416))
 # Retries after a change of credentials, region or host: new credentials may take a moment to arrive.
 _REPAIRED = 3
 _UNMET: Mapping[str, tuple[type[Conflict], str]] = {
@@ -285,7 +287,10 @@ class Answers:
         if response.fault is not None and response.status < 300:  # noqa: PLR2004  not a refusal
             response.fault.url = response.fault.url or self._store.url(key)
             return response.fault
-        return self._refusal(response, action, key).error
+        error = self._refusal(response, action, key).error
+        if response.fault is not None and not error.code and response.status not in _CLEAR:
+            error.retries = error.retries or _REPAIRED
+        return error
 
     @contextmanager
     def locating(self, key: str) -> Iterator[None]:
