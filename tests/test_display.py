@@ -163,7 +163,7 @@ def test_plots_go_into_the_axes_that_are_given():
     assert len(right.patches) == 13
     assert not left.patches
     assert len(plt.get_fignums()) == 1
-    with pytest.raises(Unusable, match="ax must be axes of matplotlib, got 'x'"):
+    with pytest.raises(Unusable, match="ax must be Axes of matplotlib, got 'x'"):
         REPORT.plot(ax="x")
 
 

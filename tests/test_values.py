@@ -25,7 +25,7 @@ def test_values_are_frozen_and_travel(value):
 
 @pytest.mark.parametrize("place", [(1, 1, 0, 1), (-1, 1, 0, 1), (0, 1, 1, 1), (0, 0, 0, 1), (0, 1, 0, 0)])
 def test_place_outside_valid_range_is_refused(place):
-    with pytest.raises(Unusable, match="no such place"):
+    with pytest.raises(Unusable, match="invalid place"):
         Place(*place)
 
 
@@ -37,7 +37,7 @@ def test_place_is_read_from_launcher_environment(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert Place.from_environment() == Place(2, 4)
     monkeypatch.setenv("RANK", "4")
-    with pytest.raises(Unusable, match="no such place"):
+    with pytest.raises(Unusable, match="invalid place"):
         Place.from_environment()
 
 

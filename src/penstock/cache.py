@@ -1,4 +1,4 @@
-"""The cache on disk as a program sees it, and what the processes of a node share."""
+"""Inspection of the cache on disk, and of the resources that the processes of a node share."""
 
 from penstock.engine.cache.tiers import Cache, open_cache
 from penstock.engine.node.member import node_status

@@ -137,7 +137,7 @@ def check_distinct(
     """
     before, now = mine
     if its.size != before.size:
-        message = f"{before.size} bytes were copied, {its.size} are there; the source was not deleted"
+        message = f"{before.size} bytes were copied, but the copy has {its.size}; the source was not deleted"
         raise Damaged(message, url=target.url(its.key))
     if written and not one_bucket(source, target) and its.metadata.get(MARK, 0) == now.metadata.get(MARK, 1):
         raise one_object(source, now.key, target, its.key)
@@ -171,8 +171,8 @@ def check_same_version(source: Source, before: ObjectMeta, now: ObjectMeta) -> N
 
 
 def one_object(source: Source, key: str, target: Source, to: str) -> Unusable:
-    message = f"{target.url(to)} is this object under another name, or cannot be told from it: not deleted"
-    return Unusable(f"{message}; if they are two, delete it with penstock rm", url=source.url(key))
+    message = f"{target.url(to)} may be this object under another name: not deleted"
+    return Unusable(f"{message}; if they are different objects, delete it with penstock rm", url=source.url(key))
 
 
 def _apart_s(one: ObjectMeta, other: ObjectMeta) -> float:

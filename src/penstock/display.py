@@ -63,7 +63,7 @@ def _row(tag: str, row: Sequence[object], styles: Sequence[str]) -> str:
 
 
 def panel(title: str, *parts: str) -> str:
-    """Return a value for a notebook: its title, and parts that are HTML already."""
+    """Return a value for a notebook: its title, and parts already in HTML."""
     apart = "".join(f'<div style="margin-bottom:.6em">{part}</div>' for part in parts)
     return f"<div><p><strong>{safe(title)}</strong></p>{apart}</div>"
 
@@ -106,5 +106,5 @@ def axes(ax: Axes | None, inches: tuple[float, float]) -> Axes:
     if ax is None:
         _, ax = plt.subplots(figsize=inches, layout="constrained")
     if not isinstance(ax, Axes):
-        raise Unusable(f"ax must be axes of matplotlib, got {ax!r}")
+        raise Unusable(f"ax must be Axes of matplotlib, got {ax!r}")
     return ax

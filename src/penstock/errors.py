@@ -165,12 +165,12 @@ def add_article(noun: str) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return the type of a value with its article, for messages: ``an int``; ``None`` is itself."""
+    """Return the type of a value with its article, for messages: ``an int``; ``None`` unchanged."""
     return "None" if value is None else add_article(type(value).__name__)
 
 
 def worse_of(one: PenstockError | None, other: PenstockError | None) -> PenstockError | None:
-    """Return the failure to act on first; the first of two alike. ``Transient`` only if a retry may help both."""
+    """Return the failure to act on first; of equal failures, the first. ``Transient`` only if a retry may help both."""
     if one is None or other is None:
         return one or other
     return min(one, other, key=_severity)
@@ -356,7 +356,7 @@ class Conflict(PenstockError):
 
 
 class AlreadyExists(Conflict, FileExistsError):
-    """A create-only write found an object in its place.
+    """A create-only write found an existing object.
 
     Example:
         >>> with ps.open("s3://bucket/train/3/0000.png", "xb") as file:

@@ -48,7 +48,7 @@ class Histogram:
 
     Attributes:
         least: Upper bound of the first bucket, in the unit of the numbers.
-        words: Whole state in ``WORDS`` integers, which may lie in shared memory.
+        words: Whole state in ``WORDS`` integers, which may be in shared memory.
     """
 
     __slots__ = ("_bounds", "least", "words")
@@ -111,7 +111,7 @@ class Histogram:
         return isinstance(other, Histogram) and (self.least, [*self.words]) == (other.least, [*other.words])
 
     def __hash__(self) -> int:
-        raise TypeError("a histogram changes, so it cannot be a key")
+        raise TypeError("a histogram is mutable, so it cannot be a key")
 
     def __repr__(self) -> str:
         median, high = self.quantile(0.5), self.quantile(0.99)

@@ -1,4 +1,4 @@
-"""Orders of samples: what ``shuffle=`` of a dataset or a loader takes, and the weights of a mixture."""
+"""Orders of samples, for ``shuffle=`` of a dataset or a loader, and the weights of a mixture."""
 
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes

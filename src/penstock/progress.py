@@ -1,4 +1,4 @@
-"""Progress of long loops, on terminals and in notebooks, never in logs; the only module that decides this."""
+"""Progress of long loops, on terminals and in notebooks, never in logs."""
 
 from __future__ import annotations
 

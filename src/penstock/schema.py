@@ -1,4 +1,4 @@
-"""JSON documents of ours and of others: ``read_json`` parses one, and compares it with a schema.
+"""JSON documents of Penstock and of other programs: ``read_json`` parses one, and compares it with a schema.
 
 A schema is written as the document looks:
 
@@ -145,7 +145,7 @@ def _is_finite(value: Any) -> bool:  # noqa: ANN401  a number
 
 
 def _is_text(value: str) -> bool:
-    """Return whether a text can be written again; names of files may hold bytes that are not UTF-8."""
+    """Return whether a text can be encoded; names of files may hold bytes that are not UTF-8."""
     try:
         return value.isascii() or bool(value.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError:
@@ -167,7 +167,7 @@ def _describe_schema(schema: Any) -> str:  # noqa: ANN401  see the module
 
 
 def _describe_value(value: object) -> str:
-    """Return a value for a message: numbers as they are, the kind of others, which may be long or secret."""
+    """Return a value for a message: a number itself, else only its kind: values may be long or secret."""
     if value is None or isinstance(value, (bool, int, float)):
         return f"{json.dumps(value):.{_SHOWN}}"
     if isinstance(value, list):

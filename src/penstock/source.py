@@ -81,7 +81,7 @@ class _EngineKey:
 
 
 class _KnownStore(NamedTuple):
-    """A store that was referred to before, with what stays the same while settings and identity do."""
+    """A known store, with the values that stay valid while settings and identity are unchanged."""
 
     given: StoreOptions | str | None
     kind: Store
@@ -209,7 +209,7 @@ class Source:
         store directly. Pickling a source pickles its layer, which may be a class.
         """
         if not callable(layer):
-            raise Unusable(f"layer must be a callable that takes and returns a Fetching, got {layer!r}")
+            raise Unusable(f"layer must be a function from Fetching to Fetching, got {layer!r}")
         return Source(self._location(), self._given, layer)
 
     def url(self, key: str) -> str:
@@ -228,7 +228,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """What a URL leaves open, for records: a profile's bucket, an endpoint, an account; empty for public services.
+        """Details beyond a URL, for records: a profile's bucket, an endpoint, an account; empty for public services.
 
         Machines may differ in the other settings (proxy, CA file, region) and see the same objects.
         """
@@ -338,7 +338,7 @@ class Source:
     def read_version(self, span: Span) -> tuple[bytes, str]:
         """Return one span's bytes, as ``read`` does, and their version; empty if the store names none.
 
-        For an index or a header: what it locates is read in the same version.
+        For an index or a header: the data that it locates are read in the same version.
         """
         return self.read_versions((span,))[0]
 
@@ -352,7 +352,7 @@ class Source:
             return found
 
     def find_changes(self, reads: Sequence[ReadOperation]) -> dict[str, Changed]:
-        """Return an error for each object of which these reads have brought more than one version, by its key."""
+        """Return an error for each object that these reads returned in more than one version, by its key."""
         found: dict[str, Changed] = {}
         versions: dict[str, str] = {}
         for read in reads if len(reads) > 1 else ():
@@ -362,7 +362,7 @@ class Source:
         return found
 
     def read_into(self, span: Span, buffer: object) -> None:
-        """Fill a writable buffer with a span, in parallel ranges; after it ends in any way nothing writes into it."""
+        """Fill a writable buffer with a span, in parallel ranges; after any end, nothing writes into it."""
         with operation("read", self.url, span.key):
             read_into(self.fetching(), span, Buffer.borrow(buffer))
 
@@ -449,7 +449,7 @@ class Source:
         return publish(self._fetcher(), key, data, attributes)
 
     def delete(self, keys: Sequence[str]) -> None:
-        """Delete objects, one request each, up to 256 in flight; raise the first error. A missing object is not one."""
+        """Delete objects, one request each, up to 256 in flight; raise the first error. Missing objects are allowed."""
         if keys:
             fetcher = self._fetcher()
             verb = require(fetcher.driver, Delete, keys[0]).delete
@@ -495,7 +495,7 @@ class Source:
         engine, pid = self._engine, os.getpid()
         if engine is None or engine[0] != pid or not engine[1].usable():
             if self._closed:
-                raise Unusable("this source was closed: open a new one", url=self.root)
+                raise Unusable("this source is closed: open a new one", url=self.root)
             engine = self._engine = pid, self._open()
         return engine[1]
 

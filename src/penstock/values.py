@@ -34,7 +34,7 @@ def whole(value: object, name: str, least: int | None = None) -> int:
 
 
 def switch(value: object, name: str) -> bool:
-    """Return True or False, Python's for NumPy's and for 1 and 0; ``Unusable`` for other values, such as a text."""
+    """Return True or False, for Python's and NumPy's values, 1 and 0; ``Unusable`` for other values, such as a text."""
     # An array of several elements cannot be compared with one value.
     if getattr(value, "shape", ()) or value not in (True, False):
         raise Unusable(f"{name} must be True or False, got {value!r}")
@@ -49,7 +49,7 @@ def check_choice(value: object, words: Sequence[str], name: str) -> None:
 
 
 def check_keywords(given: Mapping[str, object], kind: type, function: str) -> None:
-    """Raise TypeError for arguments that are no key of the ``TypedDict`` ``kind``, as Python does for a function's."""
+    """Raise TypeError for arguments that the ``TypedDict`` ``kind`` lacks, as Python does for functions."""
     for each in given.keys() - kind.__annotations__.keys():
         near = get_close_matches(each, kind.__annotations__, 1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
@@ -250,7 +250,7 @@ class Place:
             object.__setattr__(self, name, whole(getattr(self, name), f"Place's {name}"))
         if not (0 <= self.rank < self.world and 0 <= self.worker < self.workers):
             numbers = f"rank {self.rank} of {self.world}, worker {self.worker} of {self.workers}"
-            raise Unusable(f"no such place: {numbers}; both count from 0")
+            raise Unusable(f"invalid place: {numbers}; both count from 0")
 
     @classmethod
     def from_environment(cls) -> Place:
@@ -280,7 +280,7 @@ def as_folder(key: str) -> str:
 
 
 def common_folder(first: str, second: str) -> str:
-    """Return the longest common beginning of two prefixes that ends in ``/``, or the prefix that both are."""
+    """Return the longest common beginning of two prefixes that ends in ``/``, or the prefix if both are equal."""
     if first == second:
         return first
     # Compare by character, not by path component: keys are not paths.
@@ -289,7 +289,7 @@ def common_folder(first: str, second: str) -> str:
 
 
 def content_type_of(key: str) -> str:
-    """Return a content type guessed from a name; empty for compressed data, whose guess would be the unpacked type."""
+    """Return a content type guessed from a name; empty for compressed data, where it would be the unpacked type."""
     from mimetypes import guess_type  # reads the system's tables; rarely needed
 
     kind, packed = guess_type(f"x/{key}")  # never parsed as a URL

@@ -139,7 +139,7 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
     try:
         how = read_mode(mode, encoding, errors, newline)
         if how.action == "r" and metadata is not None:
-            raise ConfigError(f"mode {mode!r}: metadata= goes with what is written; ps.stat returns what is there")
+            raise ConfigError(f"mode {mode!r}: metadata= is for writing; ps.stat returns existing metadata")
     except ConfigError as error:
         error.url = source.url(key)
         raise
@@ -178,7 +178,7 @@ def list(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
             values = *_before_url(entry), source.url(entry.key), *_after_url(entry)
             yield ObjectMeta(*values)
     if empty and _WILDCARD.search(prefix):
-        message = f"nothing begins with {source.url(prefix)!r}: ps.list takes it literally, and ps.glob as a pattern"
+        message = f"nothing begins with {source.url(prefix)!r}: ps.list does not expand patterns, ps.glob does"
         warnings.warn(message, stacklevel=2)
 
 
@@ -266,7 +266,7 @@ def copy(
     here, key = object_at(source, store)
     there, name = object_at(dest, store)
     if name.endswith("/") and not key.endswith("/"):
-        raise InvalidURL("name the copy itself: this ends in '/'", url=there.url(name))
+        raise InvalidURL("the destination must be an object, but ends in '/'", url=there.url(name))
     copy_object(here, key, there, name)
 
 
@@ -274,7 +274,7 @@ def _check_literal(source: Source, keys: Sequence[str]) -> None:
     """Raise ``NotFound`` for keys that look like a prefix or a glob, unless an object has exactly this name."""
     for key, found in zip(keys, source.stat_existing(keys), strict=True):
         if found is None:
-            message = "no object of just this name, and no prefix or glob is deleted: pass each .url of ps.list"
+            message = "no object has this exact name; prefixes and globs are not deleted: pass each .url of ps.list"
             raise NotFound(message, url=source.url(key))
 
 
@@ -360,7 +360,7 @@ class TextWriter(TextReader):
         self._writer().__exit__(kind, error, trace)
 
     def __del__(self) -> None:
-        """Publish nothing, although ``io`` would close the file: the writer is dropped too, and cleans up itself."""
+        """Publish nothing, although ``io`` would close the file: the writer is dropped, too, and cleans up."""
 
     def _finish(self) -> None:
         try:
@@ -423,7 +423,7 @@ def glob(url: str | os.PathLike[str], *, store: StoreOptions | str | None = None
         delimiter = "" if "/" in last or "**" in last else "/"
         return _list_matching(source, start, selector(pattern), delimiter)
     if not start or start.endswith("/"):
-        message = "no wildcard, and no object of such a name: '**' at the end matches all below, as ps.list(url) does"
+        message = "no such object, and no wildcard: '**' at the end matches all below, as ps.list(url) does"
         raise InvalidURL(message, url=source.url(start))
     return _looked_up(source, start)
 

@@ -1,4 +1,4 @@
-"""Which Penstock this is."""
+"""Version of Penstock."""
 
 __all__ = ["VERSION"]
 

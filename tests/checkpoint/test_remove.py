@@ -35,7 +35,7 @@ def _files(folder):
 
 @pytest.mark.parametrize("path", [Path(), Path("/"), *[".", "./", "..", "run/..", "/", "file:///", "memory://b"]])
 def test_a_checkpoint_path_that_came_out_empty_deletes_nothing(work, path):
-    with pytest.raises(InvalidURL, match="name what is to be deleted"):
+    with pytest.raises(InvalidURL, match="name the objects to delete"):
         CheckpointIO().remove_checkpoint(path)
     assert _files(work) == ["run/a.ckpt", "train.py"]
 
@@ -109,7 +109,7 @@ def test_a_url_that_went_through_pathlib_is_refused_by_name(path):
         lambda: plugin.save_checkpoint({}, path),
         lambda: ModelCheckpoint(path).setup(None),
     ):
-        with pytest.raises(InvalidURL, match="give the URL as text"):
+        with pytest.raises(InvalidURL, match="pass the URL as text"):
             use()
 
 

@@ -65,7 +65,7 @@ def test_missing_credentials_are_reported_with_advice_for_public_buckets(moto_se
     *_, last = examine("s3://public-place", store)
     assert (last.name, last.outcome) == ("credentials", "failed")
     assert isinstance(last.error, Unauthenticated)
-    assert "this place is public: pass anonymous=True" in last.detail
+    assert "this bucket is public: pass anonymous=True" in last.detail
     *_, last = examine("s3://no-such-place-at-all", store)
     assert "public" not in last.detail.replace("reads public data", "")
 

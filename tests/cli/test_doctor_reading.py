@@ -22,7 +22,7 @@ def test_other_bytes_than_were_written_are_a_failure(strict):
     source, _ = open_source("s3://bucket", strict.store)
     found = {each.name: each for each in examine_read(source, "key", b"written")}
     assert found["read"].outcome == "failed"
-    assert "something on the way changes them" in found["read"].detail
+    assert "something in between changes them" in found["read"].detail
     (looked, *_) = examine_read(source, "key", b"written before")
     assert looked.outcome == "failed"
 

@@ -56,7 +56,7 @@ def test_a_profile_s_name_is_passed_on_and_options_count_before_its_own(tmp_path
     region = Given("near", (("--region", "region", "us"),))
     assert settle_store(region, ["s3://bucket/", "local"]) == ps.S3Options(region="us", endpoint="http://127.0.0.1")
     assert settle_store(Given("", region.options), ["penstock://path/y"]) == ps.S3Options(region="us")
-    with pytest.raises(ConfigError, match="leave store='near' out"):
+    with pytest.raises(ConfigError, match="leave out store='near'"):
         settle_store(region, ["penstock://path/y"])
 
 
@@ -115,12 +115,12 @@ def test_a_command_takes_profiles_and_options(penstock, tmp_path, monkeypatch):
         assert penstock("ls", "--store", "files", *options, "disk/").returncode == 0
         assert penstock("ls", "--store", "files", *options, "penstock://files/").returncode == 0
         refused = penstock("ls", "--store", "other", *options, "penstock://files/")
-        assert (refused.returncode, "leave store='other' out" in refused.stderr) == (2, True)
+        assert (refused.returncode, "leave out store='other'" in refused.stderr) == (2, True)
         refused = penstock("ls", "--store", "nowhere", *options, "disk/")
         assert (refused.returncode, "no profile 'nowhere'" in refused.stderr) == (2, True)
     refused = penstock("mv", "penstock://files/x", "disk/x")
     assert (refused.returncode, (tmp_path / "disk/x").read_bytes()) == (2, b"x")
-    assert "name both in the same way" in refused.stderr
+    assert "write both in the same form" in refused.stderr
 
 
 def test_a_command_keeps_its_own_arguments_before_the_options_it_is_given():

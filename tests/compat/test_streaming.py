@@ -168,7 +168,7 @@ def test_a_state_resumes_on_other_ranks_and_batches(monkeypatch):
 def test_states_of_others_are_refused():
     dataset = StreamingDataset(local=GOLDEN / "plain")
     theirs = {"epoch": 0, "sample_in_epoch": 4, "num_canonical_nodes": 1, "shuffle_seed": 9176}
-    with pytest.raises(StateMismatch, match="a state of mosaicml-streaming, whose order is another"):
+    with pytest.raises(StateMismatch, match="from mosaicml-streaming, whose order differs"):
         dataset.load_state_dict(theirs)
     with pytest.raises(StateMismatch):
         dataset.load_state_dict({})
@@ -197,7 +197,7 @@ def test_split_and_catalog(tmp_path):
         StreamingDataset(remote=dataset.catalog, split="plain")
     with pytest.raises(Unusable, match="batch"):
         StreamingDataset(remote=dataset.catalog, batch_size=0)
-    with pytest.raises(Unsupported, match=r"make it by StreamingDataset\(…\)\.catalog"):
+    with pytest.raises(Unsupported, match=r"use StreamingDataset\(…\)\.catalog"):
         StreamingDataset(remote=ps.Catalog.from_shards(GOLDEN / "plain"))
 
 

@@ -142,7 +142,7 @@ def test_drop_last_leaves_out_the_incomplete_batch_and_the_loader_has_a_state(ar
     [
         ({}, "chunks_shuffle_seed"),
         ({"selected_chunk_indexes": 7}, "beyond the 7 chunks"),
-        ({"selected_chunk_indexes": []}, "not empty"),
+        ({"selected_chunk_indexes": []}, "non-empty"),
         ({"targets": LABELS[:5]}, "100 samples and 5 targets"),
         ({"samples": VALUES}, "not an ndarray; targets may be"),
         ({"shuffle_chunks": "no"}, "shuffle_chunks must be True or False, got 'no'"),

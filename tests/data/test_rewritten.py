@@ -508,5 +508,5 @@ def test_a_listing_with_a_smaller_size_than_the_object_has_does_not_cut_its_last
     lines = b"".join(b'{"n":%d}\n' % number for number in range(10, 20))
     server = _Server({"d/a.jsonl": lines}, {})
     server.stated = len(lines) - len(b'{"n":19}\n')
-    with Scripted(server) as running, pytest.raises(Changed, match="has 90 bytes and was listed with 81"):
+    with Scripted(server) as running, pytest.raises(Changed, match="has 90 bytes, but was listed with 81"):
         ps.MapDataset.from_shards(f"{running.url}/d/")

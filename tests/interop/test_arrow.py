@@ -417,7 +417,7 @@ class TestFiles:
             (lambda: files.open_append_stream("bucket/x"), Unsupported, "not appended to"),
             (lambda: files.open_input_file("bucket"), InvalidURL, "names a bucket"),
             (lambda: files.open_output_stream("gs://bucket/x"), InvalidURL, "from_url"),
-            (lambda: files.get_file_info([""]), InvalidURL, "buckets are not listed"),
+            (lambda: files.get_file_info([""]), InvalidURL, "buckets cannot be listed"),
             (lambda: files.delete_dir("bucket"), InvalidURL, "a whole bucket"),
             (lambda: files.delete_dir_contents("bucket"), InvalidURL, "a whole bucket"),
         ):

@@ -104,7 +104,7 @@ def test_nothing_there_writes_nothing(tree, tmp_path):
 
 @pytest.mark.parametrize("to", ["s3://bucket/", "s3://bucket/catalogs/"])
 def test_a_catalog_is_one_file(tree, to):
-    with pytest.raises(Unusable, match="name it"):
+    with pytest.raises(Unusable, match="pass the URL of a file"):
         index(f"{tree}/", to)
 
 
@@ -112,7 +112,7 @@ def test_file_of_another_kind_is_not_replaced(tree, tmp_path):
     for to in (str(tmp_path / "x.tar"), f"memory://index/{uuid.uuid4().hex}.tar"):
         with ps.open(to, "wb") as file:
             file.write(b"a shard")
-        with pytest.raises(AlreadyExists, match=r"no catalog; name another.*\.tar"):
+        with pytest.raises(AlreadyExists, match=r"not a catalog; choose another.*\.tar"):
             index(tree, to)
         assert ps.open(to).read() == b"a shard"
         # Nothing is lost, as with a temporary file that was made before.
@@ -295,7 +295,7 @@ class TestRefusals:
         for options, told in (
             ({"job": job}, "pass format="),
             ({"job": job, "format": "tar", "include": "*"}, "pass a glob"),
-            ({"job": job, "format": "tar", "restart": True}, "restart= is for"),
+            ({"job": job, "format": "tar", "restart": True}, "restart= cannot be combined"),
             ({"job": job, "format": "tar", "labels": len}, "texts and lists"),
             ({"part": "1/2", "format": "tar"}, "pass job="),
             ({"on": ps.Ray(), "format": "tar"}, "pass job="),
@@ -303,6 +303,6 @@ class TestRefusals:
             with pytest.raises(Unusable, match=told):
                 ps.index(f"{folder}/", to, **options)
         to.write_bytes(b"a shard")
-        with pytest.raises(AlreadyExists, match="no catalog"):
+        with pytest.raises(AlreadyExists, match="not a catalog"):
             ps.index(f"{folder}/", to, job=job, format="tar")
         assert not job.exists()

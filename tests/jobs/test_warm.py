@@ -232,7 +232,7 @@ def test_unsupported_warm_argument_is_refused_with_advice(server, near, monkeypa
     monkeypatch.delenv("PENSTOCK_CACHE", raising=False)
     with pytest.raises(Unusable, match=r"no cache: pass store=ps\.StoreOptions"):
         ps.warm(url(server), store=server.store)
-    with pytest.raises(Unusable, match=r"without a version.*mode='ttl'"):
+    with pytest.raises(Unusable, match=r"has no version.*mode='ttl'"):
         ps.warm(ps.MapDataset.from_objects([url(server, "a/é 001")], store=near()))
     with pytest.raises(Unusable, match="warm takes a URL"):
         ps.warm(7)

@@ -369,7 +369,7 @@ ADDRESSING = (
         "bucket-twice",
         named("s3://bucket/", {**KEYS["s3"], S3: "https://127.0.0.1:1/bucket"}),
         ConfigError,
-        ("leave it away",),
+        ("name it only in",),
     ),
 )
 

@@ -41,15 +41,15 @@ MISUSES = [
     (lambda m: ps.Catalog.scan(m).split(0.9, by="label"), Unusable, "with_labels"),
     (lambda m: ps.Catalog.scan(m).split(1e-12), Unusable, "pass counts"),
     (lambda m: ps.Catalog.scan(m).labels, Unusable, "with_labels"),
-    (lambda m: ps.Catalog.scan(m).filter(mask=[True, False]), Unusable, "one bool for each"),
+    (lambda m: ps.Catalog.scan(m).filter(mask=[True, False]), Unusable, "one for each object"),
     (lambda m: ps.Catalog.scan(m).filter(mask=[0, 1] * 3), Unusable, "compare (sizes > 0)"),
     (lambda m: ps.Catalog.scan(m).filter(size=100), Unusable, "(least, most) in bytes"),
     (lambda m: ps.Catalog.scan(m)["train/0.png"], Unusable, "catalog[[3, 5]]"),
     (lambda m: ps.Catalog.scan(m)[["train/0.png"]], Unusable, "filter(include=…)"),
-    (lambda m: ps.Catalog.scan(m)[[0, 6]], IndexError, "index 6 in a catalog of 6 objects"),
+    (lambda m: ps.Catalog.scan(m)[[0, 6]], IndexError, "index 6 is outside a catalog of 6 objects"),
     (lambda m: ps.Catalog.scan(m).with_columns(weight=[1.0]), Unusable, "one for each, in order"),
     (lambda m: ps.Catalog.scan(m).with_columns(weight=[1.0] * 5 + [None]), Unusable, "fill gaps first"),
-    (lambda m: ps.Catalog.scan(m) + ps.Catalog.scan("more/", labels="folder"), Unusable, "those of one bucket"),
+    (lambda m: ps.Catalog.scan(m) + ps.Catalog.scan("more/", labels="folder"), Unusable, "a catalog has one bucket"),
 ]
 
 

@@ -44,9 +44,9 @@ MISUSES = [
     (lambda _: CheckpointIO().remove_checkpoint(".."), InvalidURL, "the working directory"),
     (lambda _: CheckpointIO().remove_checkpoint("s3://bucket"), InvalidURL, "a whole bucket"),
     (lambda _: CheckpointIO().remove_checkpoint("run"), Unusable, "not a checkpoint"),
-    (lambda _: CheckpointIO().save_checkpoint({}, Path("s3://bucket/a.ckpt")), InvalidURL, "give the URL as text"),
+    (lambda _: CheckpointIO().save_checkpoint({}, Path("s3://bucket/a.ckpt")), InvalidURL, "pass the URL as text"),
     (lambda _: CheckpointIO().save_checkpoint({}, "a.ckpt", storage_options={}), Unusable, "store="),
-    (lambda _: ModelCheckpoint(Path("s3://bucket/run")).setup(None), InvalidURL, "give the URL as text"),
+    (lambda _: ModelCheckpoint(Path("s3://bucket/run")).setup(None), InvalidURL, "pass the URL as text"),
 ]
 
 

@@ -59,7 +59,7 @@ REFUSED = {
     ),
     "missing without fields": (
         lambda _, f: ps.MapDataset.from_shards(f"{f}/a.tar", missing="drop"),
-        "pass fields=, too",
+        "needs fields=",
     ),
     "an array as a rule of groups": (lambda _, f: ps.MapDataset.from_prefix(f, group=np.ones(2)), "group must be"),
     "bytes among URLs": (lambda *_: ps.MapDataset.from_objects([b"s3://bucket/a"]), "text", InvalidURL),

@@ -47,7 +47,7 @@ def test_url_without_scheme_is_reported_as_a_local_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFound, match=r"'bucket/train/' has no scheme, so it is a path of this machine"):
         ps.MapDataset.from_prefix("bucket/train/")
-    with pytest.raises(NotFound, match=r"no such folder: .*/bucket/train; a path without s3:// in front"):
+    with pytest.raises(NotFound, match=r"no such folder: .*/bucket/train; a path without s3:// is local"):
         ps.open("bucket/train/x")
     (tmp_path / "bucket" / "train").mkdir(parents=True)
     with pytest.raises(NotFound, match=r"no such file: No such file or directory \["):

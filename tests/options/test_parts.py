@@ -84,7 +84,7 @@ def function():
         ({"credentials": function, "credentials_process": "x"}, "credentials and credentials_process contradict"),
         ({"access_key": "a", "secret_key": "b", "credentials_process": "x"}, "access_key and credentials_process"),
         ({"credentials": "AKIA"}, "credentials must be a function that returns credentials, got a str"),
-        ({"credentials_process": ""}, "credentials_process is a command"),
+        ({"credentials_process": ""}, "credentials_process must be a command"),
         ({"credentials_process": ()}, "a tuple of a program and its arguments"),
         ({"credentials_process": ("x", 3)}, "a tuple of a program and its arguments"),
         ({"credentials_process": ["x"]}, "a tuple of a program and its arguments"),

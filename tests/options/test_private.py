@@ -167,5 +167,7 @@ def test_misplaced_or_misspelled_option_error_suggests_correct_usage(make, said)
 
 @pytest.mark.parametrize("kind", [ps.CacheOptions, ps.NodeOptions, ps.S3Options, ps.TransportOptions])
 def test_positional_option_value_raises_and_suggests_a_keyword(kind):
-    with pytest.raises(ConfigError, match=rf"{kind.__name__} takes options by name: write {kind.__name__}\(\w+=…\)"):
+    with pytest.raises(
+        ConfigError, match=rf"{kind.__name__} accepts options only by name: write {kind.__name__}\(\w+=…\)"
+    ):
         kind("folder")

@@ -80,7 +80,7 @@ def test_fields_of_samples_inside_shards_are_columns(tmp_path):
 
 def test_a_field_named_as_another_column_is_refused(folder):
     catalog = ps.Catalog.scan(folder).with_columns(key=[0] * COUNT)
-    with pytest.raises(Unusable, match="two values named 'key'"):
+    with pytest.raises(Unusable, match="two values are named 'key'"):
         rows(CatalogSource(catalog))
 
 

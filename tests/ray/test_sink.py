@@ -86,7 +86,7 @@ def test_an_attempt_that_comes_late_is_compared(tmp_path):
     with pytest.raises(ChecksumMismatch, match="read back"):
         ended(sink, reported)
     path.write_bytes(data[:-1])
-    with pytest.raises(NotFound, match="is not there any more"):
+    with pytest.raises(NotFound, match="has been deleted"):
         ended(sink, reported)
 
 

@@ -309,8 +309,8 @@ def test_renewal_outcomes_are_logged_without_secrets(held, scripted, clock, capl
         held.invalidate()
         held.refresh_if_due()
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "credentials could not be renewed: away; those at hand last 200 s more, and it is tried again"),
-        ("INFO", "credentials were renewed; they last 3600 s"),
-        ("WARNING", "credentials were renewed, for the store refused the old ones; they last 3600 s"),
+        ("WARNING", "credentials could not be renewed: away; the old ones expire in 200 s; renewal will be retried"),
+        ("INFO", "credentials were renewed; they expire in 3600 s"),
+        ("WARNING", "credentials were renewed, because the store refused the old ones; they expire in 3600 s"),
     ]
     assert "secret" not in caplog.text

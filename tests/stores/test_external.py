@@ -49,7 +49,7 @@ def test_credentials_printed_by_a_process_are_parsed(said, found):
 
 def test_a_bearer_token_is_read():
     assert run_credential_program(says({"token": "hush", "expires_at": 9}), {}, BearerToken) == BearerToken("hush", 9.0)
-    with pytest.raises(Unauthenticated, match="keys, where a bearer token is wanted"):
+    with pytest.raises(Unauthenticated, match="keys instead of a bearer token"):
         run_credential_program(says(AWS | {"SessionToken": "t"}), {}, BearerToken)
 
 
@@ -70,9 +70,9 @@ def test_the_environment_is_the_one_that_was_named():
         (("/nowhere/hush-helper",), "cannot be run: No such file or directory"),
         (("a\0b",), "cannot be run: it holds a NUL"),
         ((sys.executable, "-S", "-c", "import sys; print('hushhush'); sys.exit('hushhush')"), "ended with status 1"),
-        (says("'hushhush'"), "printed no JSON object"),
-        (says("[1]"), "printed no JSON object"),
-        (says("'[' * 100000"), "printed no JSON object"),
+        (says("'hushhush'"), "is not a JSON object"),
+        (says("[1]"), "is not a JSON object"),
+        (says("'[' * 100000"), "is not a JSON object"),
         ((sys.executable, "-S", "-c", "print('hushhush' * (1 << 20))"), "printed more than 1 MiB"),
         (says(AWS | {"Version": 2}), "printed a Version different from 1"),
         (says({"AccessKeyId": "hushhush"}), "printed no pair of keys"),

@@ -29,7 +29,7 @@ HOME = "{}/people {}/people/me"
 
 @pytest.mark.parametrize("name", f"{ROOTS} {WORKING} {LINKED} {HOME}".split())
 def test_roots_and_the_directories_a_process_lives_in_are_refused_by_any_name(home, name):
-    with pytest.raises(InvalidURL, match="name what is to be deleted"):
+    with pytest.raises(InvalidURL, match="name the objects to delete"):
         check_deletable(parse(name.format(home)))
 
 

@@ -114,10 +114,10 @@ def test_missing_library_error_names_the_extra_to_install():
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"schemes": "plain"}, "are a tuple of lower-case schemes"),
-        ({"schemes": ()}, "are a tuple of lower-case schemes"),
-        ({"schemes": ("Plain",)}, "are a tuple of lower-case schemes"),
-        ({"schemes": ("plain://",)}, "are a tuple of lower-case schemes"),
+        ({"schemes": "plain"}, "must be a tuple of lower-case schemes"),
+        ({"schemes": ()}, "must be a tuple of lower-case schemes"),
+        ({"schemes": ("Plain",)}, "must be a tuple of lower-case schemes"),
+        ({"schemes": ("plain://",)}, "must be a tuple of lower-case schemes"),
         ({"options": dict}, "a frozen dataclass that derives from StoreOptions"),
         ({"options": StoreOptions()}, "a frozen dataclass that derives from StoreOptions"),
     ],

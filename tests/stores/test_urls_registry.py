@@ -122,7 +122,7 @@ def test_entry_points_are_read_for_unknown_schemes_alone(monkeypatch):
     [
         (
             {"penstock-shelf": "penstock_shelf:Shelf", "other-shelf": "penstock_shelf:Tray"},
-            r"shelf:// is provided twice.*'penstock-shelf'.*'other-shelf': uninstall one",
+            r"shelf:// has two providers.*'penstock-shelf'.*'other-shelf': uninstall one",
         ),
         ({"penstock-shelf": "penstock_nowhere:Shelf"}, r"'penstock-shelf', cannot be imported: ModuleNotFoundError"),
         ({"penstock-shelf": "penstock_shelf:NOTHING"}, r"'penstock-shelf', cannot be imported: AttributeError"),
@@ -130,7 +130,7 @@ def test_entry_points_are_read_for_unknown_schemes_alone(monkeypatch):
             {"penstock-shelf": "penstock_shelf:BROKEN"},
             r"'penstock-shelf', must be a class derived from.*Store, got a str",
         ),
-        ({"penstock-shelf": "penstock_shelf:Tray"}, r"'penstock-shelf', says that its schemes are board"),
+        ({"penstock-shelf": "penstock_shelf:Tray"}, r"'penstock-shelf', declares the schemes board"),
     ],
 )
 def test_broken_entry_point_error_names_its_distribution(installed, distributions, says):

@@ -42,7 +42,7 @@ class Saving:
     """Save in progress below ``folder`` (a key that ends in ``/``); ``commit`` makes it visible atomically.
 
     If the process ends before the commit, objects without a manifest remain; ``CheckpointManager.clean`` deletes them.
-    Beside the data objects' own requests a save costs three for the manifest: a HEAD before, one PUT (of any size), and
+    Besides requests for data objects, a save costs three for the manifest: a HEAD before, one PUT (of any size), and
     a HEAD after.
     """
 
@@ -205,7 +205,7 @@ _NAMED = re.compile(r"[0-9a-f]{32}/.+", re.DOTALL)
 
 
 def told_apart(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return a folder's files that belong to a checkpoint (its marks first), and the others; relative to it."""
+    """Return the files of a checkpoint in a folder (marks first), and all other files; relative paths."""
     kinds = (_DATA, _BESIDE, _NAMED) if MANIFEST in names else (_DATA, _BESIDE)
     if not any(name in _MARKS or _DATA.fullmatch(name) for name in names):
         return [], list(names)
@@ -245,7 +245,7 @@ def remove(url: str | os.PathLike[str], store: StoreOptions | str | None) -> Non
         source.delete([key])
     if others:
         _LOG.warning(
-            "%s stays: %d files in it belong to no checkpoint, for example %r", source.url(key), len(others), others[0]
+            "%s was kept: %d files in it are not of a checkpoint, such as %r", source.url(key), len(others), others[0]
         )
 
 

@@ -188,4 +188,4 @@ def _verify(run: RangeRequest, memory: memoryview) -> None:
         if not of.checksums.holds(number, memory[at : at + BLOCK_BYTES]):
             start = run.start + at
             stop = min(start + BLOCK_BYTES, run.stop)
-            raise ChecksumMismatch(f"{of.within(start, stop)} are not what was written", url=of.url)
+            raise ChecksumMismatch(f"{of.within(start, stop)} do not match the written data", url=of.url)

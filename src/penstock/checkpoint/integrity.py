@@ -167,7 +167,7 @@ def stored_digest(raw: bytes, key: str, beside: bytes) -> str:
     """Return the digest stored in ``raw`` under ``key``; empty if ``raw`` contains neither a digest nor ``beside``.
 
     Penstock writes both, so a single flipped bit cannot make its text look like one that never had a digest. Raises
-    ``ValueError`` if ``raw`` is not what ``with_digest`` returned.
+    ``ValueError`` if ``raw`` is not a result of ``with_digest``.
     """
     found = _pattern(key).findall(raw)
     if not found and beside not in raw:
@@ -386,4 +386,4 @@ class ChecksummedReader(BlockReader):
     def _verify(self, number: int, data: bytes | memoryview) -> None:
         if not self._checksums.holds(number, data):
             start = number * BLOCK_BYTES
-            raise ChecksumMismatch(f"bytes {start} to {start + len(data)} are not what was written", url=self.name)
+            raise ChecksumMismatch(f"bytes {start} to {start + len(data)} do not match the written data", url=self.name)

@@ -73,7 +73,7 @@ class CheckpointIO(io.CheckpointIO):
     def save_checkpoint(self, checkpoint: Any, path: Path, storage_options: object = None) -> None:  # noqa: ANN401  whatever is saved
         """Save with ``torch.save``; on return the object is stored and verified. Takes no storage options."""
         if storage_options is not None:
-            raise Unusable("a store's options are the plugin's: CheckpointIO(store=…)", url=str(path))
+            raise Unusable("pass options of a store to the plugin: CheckpointIO(store=…)", url=str(path))
         _remote(path)
         save(checkpoint, path, store=self.store)
 
@@ -171,7 +171,7 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
     - Nothing outside ``dirpath`` is removed, nor the checkpoint that the training resumed from. Lightning (2.6) removes
       the best checkpoint of the resumed run as superseded, even from another ``dirpath``.
     - A run that resumed from a checkpoint of an epoch's last batch can be resumed again. Lightning (2.6) counts one
-      epoch too few then, and its later checkpoints begin their epoch anew: batches repeat, with any loader.
+      epoch too few then, and its later checkpoints restart their epoch: batches repeat, with any loader.
     - A strategy that can only use disks is refused. Lightning's own for FSDP, model parallelism and DeepSpeed would
       write to a local folder named ``s3:``.
 
@@ -193,7 +193,7 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
         if _remote(self.dirpath) and _local(trainer.strategy):
             name = type(trainer.strategy).__name__
             raise Unusable(
-                f"{name} saves to disks only; for FSDP2 and tensor parallelism in a bucket there is "
+                f"{name} saves to disks only; for FSDP2 and tensor parallelism in a bucket use "
                 "penstock.checkpoint.lightning.ModelParallelStrategy",
                 url=str(self.dirpath),
             )
@@ -245,7 +245,7 @@ class ModelParallelStrategy(strategies.ModelParallelStrategy):
         elif not self._save_distributed_checkpoint:
             strategies.ParallelStrategy.save_checkpoint(self, checkpoint, url, storage_options)
         elif storage_options is not None:
-            raise Unusable("a store's options are the plugin's: CheckpointIO(store=…)", url=url)
+            raise Unusable("pass options of a store to the plugin: CheckpointIO(store=…)", url=url)
         else:
             model, optimizers = checkpoint.pop("state_dict"), checkpoint.pop("optimizer_states", [])
             writer = StorageWriter(url, overwrite=True, store=_options(self.checkpoint_io))
@@ -293,7 +293,7 @@ def _remote(path: Path | None) -> bool:
         return True
     if found := _COLLAPSED.search(text):
         scheme = found[0].strip("/:")
-        raise InvalidURL(f"pathlib drops a slash of {scheme}://, and this names a local folder: give the URL as text")
+        raise InvalidURL(f"pathlib drops a slash of {scheme}://, so this is a local folder: pass the URL as text")
     return False
 
 

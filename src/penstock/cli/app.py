@@ -1,4 +1,4 @@
-"""The command line for typer: which module of ``commands`` has which command. Only what is needed is imported."""
+"""The command line for typer: the module of ``commands`` for each command. Only needed modules are imported."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import platform

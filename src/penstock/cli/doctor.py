@@ -108,7 +108,7 @@ def examine(
 
 
 def _make_source(location: Location, store: StoreOptions | str | None) -> Source:
-    """Return a source that gives up soon, writes small parts, and has no cache, which would answer for the store."""
+    """Return a source that gives up soon, writes small parts, and has no cache, which would hide the store."""
     options = Source(location, store).options
     part_bytes = max(location.store.limits.least_part_bytes, _LEAST_PART)
     write = replace(options.write, part_bytes=part_bytes, buffer_bytes=max(options.write.buffer_bytes, 2 * part_bytes))
@@ -167,7 +167,7 @@ def _credentials(source: Source, location: Location) -> Finding:
             found = identity.current() if identity else None
         except Unauthenticated as error:
             if _is_public(source, location):
-                raise Unauthenticated(f"{error.args[0]}; this place is public: pass anonymous=True") from error
+                raise Unauthenticated(f"{error.args[0]}; this bucket is public: pass anonymous=True") from error
             raise
         if found is None:
             finding.detail = "none: requests are not signed"
@@ -257,7 +257,7 @@ def _connect(finding: Finding, host: str, port: int, way: Way) -> socket.socket 
     except OSError as error:
         reason = error.strerror or str(error)
         finding.fail(
-            f"{host}:{port}: {reason}; check the port in {way.where}, that the server runs, and firewalls on the way"
+            f"{host}:{port}: {reason}; check the port in {way.where}, that the server runs, and firewalls in between"
         )
         return None
     finding.detail = f"to {connection.getpeername()[0]}:{port}"
@@ -292,7 +292,7 @@ def _secure(finding: Finding, plain: socket.socket, host: str, way: Way) -> sock
         elif transport.verify:
             finding.fail(f"{words}; name the CA of this server with TransportOptions(ca_file=…) or SSL_CERT_FILE")
         else:
-            finding.warn(f"{words}; it is not verified (verify=False): anybody on the way can read and change all")
+            finding.warn(f"{words}; it is not verified (verify=False): others on the network can read and change it")
         return None
     except ssl.SSLError as error:
         finding.fail(f"{error.reason or error}; {_PLAIN.format(endpoint=way.endpoint)}")
@@ -327,7 +327,7 @@ def _compare_clocks(finding: Finding, connection: socket.socket, netloc: str) ->
     except (OSError, HTTPException, ValueError, TypeError):
         said = None
     if said is None:
-        finding.skip("the server does not tell its time")
+        finding.skip("the server does not report its time")
         return status not in (0, _BAD_REQUEST), server
     ahead_s = now - said
     words = f"this machine is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} the server"
@@ -405,7 +405,7 @@ def examine_read(source: Source, key: str, expected: bytes | None = None) -> Ite
         data = source.read(Span(key, 0, size, meta.etag, whole=size == meta.size))
         read.detail = f"{len(data):,} bytes"
         if expected is not None and data != expected[:size]:
-            read.fail("the bytes are not those that were written: something on the way changes them")
+            read.fail("the bytes read differ from those written: something in between changes them")
     yield read
     if read.outcome == "failed":
         return
@@ -422,20 +422,20 @@ def _read_range(finding: Finding, source: Source, span: Span, whole: bytes) -> N
     part = source.read(span)
     finding.detail = f"bytes {span.start:,} to {(span.stop or 0) - 1:,}"
     if part != whole[span.start : span.stop]:
-        finding.fail(f"{finding.detail} are not those of the whole object")
+        finding.fail(f"{finding.detail} differ from those of the whole object")
 
 
 def _pin(finding: Finding, source: Source, meta: ObjectMeta, size: int) -> None:
     """Request a version that never existed; a store that supports versions refuses."""
     if not meta.etag:
-        finding.warn("the store names no version: an object that is replaced during an epoch is not noticed")
+        finding.warn("the store reports no versions: objects replaced during an epoch go unnoticed")
         return
     try:
         source.read(Span(meta.key, 0, size, _other(meta.etag)))
     except Changed:
         finding.detail = "another version is refused"
     else:
-        finding.fail("the store sent an object of another version than was asked for")
+        finding.fail("the store sent a version that was not requested")
 
 
 def _other(etag: str) -> str:
@@ -486,7 +486,7 @@ def examine_delete(source: Source, stem: str, *, speed: bool = False) -> Finding
         except NotFound:
             finding.detail = "nothing is left behind"
         else:
-            finding.fail(f"it is still there: {source.url(key)}")
+            finding.fail(f"the object still exists: {source.url(key)}")
     return finding
 
 
@@ -524,7 +524,7 @@ def _expect_refusal(finding: Finding, source: Source, key: str, attributes: Attr
     except (AlreadyExists, PreconditionFailed):
         finding.detail = "the store refuses what must not be written over"
     except (Unsupported, NotFound):
-        finding.warn(f"the store has no such condition: {_LAST_WINS}")
+        finding.warn(f"the store does not support this condition: {_LAST_WINS}")
     else:
         finding.warn(f"the store ignores the condition: {_LAST_WINS}")
         source.put(key, body())

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError, Unsupported, printable
 
 @dataclass(slots=True)
 class Finding:
-    """Finding of one step: ``detail`` is one line, for a failure with the remedy; ``warned`` steps work, in a way."""
+    """Finding of one step: ``detail`` is one line, for a failure with the remedy; ``warned`` steps work with limits."""
 
     name: str
     outcome: Literal["passed", "failed", "warned", "skipped"] = "passed"

@@ -132,7 +132,9 @@ def settle_store(given: Given, urls: Iterable[str]) -> StoreOptions | str:
         wrong = next((flag for flag, name, _ in given.options if name.partition(".")[0] not in PART_KINDS), "")
         if wrong:
             names = " and ".join(dict.fromkeys(f"{each.scheme}://" for each in places if not each.store.any_options))
-            raise ConfigError(f"{wrong} is one provider's, and these are of {names}: give each a profile, penstock://…")
+            raise ConfigError(
+                f"{wrong} belongs to one provider, but the URLs are of {names}: give each a profile, penstock://…"
+            )
     explicit = _make_options(kind or StoreOptions, given)
     if not given.profile:
         return explicit

@@ -110,7 +110,7 @@ def _finite(value: object) -> object:
 
 @contextmanager
 def aside(on: object) -> Iterator[None]:
-    """Keep standard output for results if a cluster works (``on``): Ray writes of dead workers to it."""
+    """Keep standard output for results on a cluster (``on``): Ray reports dead workers there."""
     if on is None:
         yield
         return
@@ -171,7 +171,7 @@ def share_bar(share: float, width: int = 20) -> str:
 
 
 def draws_unicode() -> bool:
-    """Return whether standard output takes lines and blocks."""
+    """Return whether standard output accepts lines and blocks."""
     return (sys.stdout.encoding or "").lower() == "utf-8"
 
 
@@ -208,7 +208,7 @@ class Report:
         self._line({**record, "size": size_bytes, "status": status}, {"note": note} if note else {})
 
     def take(self, outcome: Outcome) -> None:
-        """Count the outcome of one object that was copied, moved or deleted; print what was planned."""
+        """Count the outcome of one object that was copied, moved or deleted; print planned steps."""
         record: dict[str, object] = {"source": outcome.source or None, "dest": outcome.dest or None}
         if outcome.error is not None:
             self.fail(record, outcome.size, outcome.error)

@@ -44,7 +44,7 @@ class Screen:
         self._console.print(Text.assemble((f"  {label:<12}", "cyan"), text))
 
     def row(self, *cells: Cell) -> None:
-        """Print cells in a row; text that is too long for a line goes on below its beginning."""
+        """Print cells in a row; text that is too long for a line continues below its beginning."""
         from rich.table import Table
         from rich.text import Text
 

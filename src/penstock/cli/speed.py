@@ -1,4 +1,4 @@
-"""Speed of a store from this machine: keys listed, small objects and ranges of large ones read, a second."""
+"""Speed of a store from this machine: keys listed, small objects and large ranges read per second."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written_keys(stem: str) -> list[str]:
 
 
 def measure_speed(source: Source, prefix: str, stem: str) -> Iterator[Finding]:
-    """Yield how many keys, small objects and large ranges a second the store gives below ``prefix``.
+    """Yield the rates of keys, small objects and large ranges per second below ``prefix``.
 
     Objects of up to 1 MiB are read whole, in a random order, and objects of 16 MiB or more in ranges of 8 MiB. Where
     there are none, 256 objects of 100 KiB and one of 16 MiB are written to ``written_keys(stem)``, which the caller

@@ -1,4 +1,4 @@
-"""Arguments of other libraries: warnings about those without effect, an error for refused ones, torch's writer's."""
+"""Arguments of other libraries: warnings for those without effect, errors for unsupported ones; torch's writer."""
 
 from __future__ import annotations
 

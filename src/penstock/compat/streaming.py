@@ -119,7 +119,7 @@ class _AsDict:
 
 
 class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
-    """Samples of MDS shards, with the arguments of Mosaic's ``StreamingDataset``; all of them by name.
+    """Samples of MDS shards, with all arguments of Mosaic's ``StreamingDataset`` by name.
 
     ``streams``, ``download_retry``, ``download_timeout``, ``validate_hash``, ``sampling_method``,
     ``sampling_granularity``, ``partition_algo``, ``num_canonical_nodes``, ``shuffle_algo``, ``shuffle_block_size``,
@@ -137,7 +137,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         store: Options of the store, or the name of a profile; default: environment and profile.
 
     Raises:
-        Unsupported: An argument has a value that is not here, or a column cannot be read; the text says what to use.
+        Unsupported: An argument has an unsupported value, or a column cannot be read; the text says what to use.
         NotFound: There is no shard.
         Damaged: ``index.json`` and the shards do not belong together.
     """
@@ -183,7 +183,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         self._catalog = remote if isinstance(remote, Catalog) else _open_split(remote or local, split, store)
         form = self._catalog.format
         columns = form.columns if isinstance(form, (MdsFormat, CompressedMdsFormat)) and form.stored else ()
-        _refuse(not columns, "this catalog", "make it by StreamingDataset(…).catalog")
+        _refuse(not columns, "this catalog", "use StreamingDataset(…).catalog")
         for name, encoding, _ in columns:
             why = refusal(encoding)
             _refuse(bool(why), f"the column {name!r}, which {why},", "use ps.MapDataset with fields= without it")
@@ -211,7 +211,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
 
     @property
     def next_epoch(self) -> int:
-        """Number of the epoch that the next iteration is."""
+        """Number of the epoch of the next iteration."""
         return self._batches.coming().epoch
 
     @next_epoch.setter
@@ -219,7 +219,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         self._batches.set_epoch(next_epoch)
 
     def __len__(self) -> int:
-        """Return the most samples that a rank has in an epoch."""
+        """Return the maximum number of samples of a rank in an epoch."""
         samples, world = len(self._catalog), resolve(None).world
         return (samples + world - 1) // world
 
@@ -264,7 +264,7 @@ class StreamingDataset(TorchIterableDataset[dict[str, Any]]):
         """Make the next iteration resume where a state was taken, on any number of ranks, with any batch size."""
         if "sample_in_epoch" in obj:
             raise StateMismatch(
-                "this is a state of mosaicml-streaming, whose order is another: finish the epoch with it, or begin anew"
+                "this state is from mosaicml-streaming, whose order differs: finish the epoch with it, or start over"
             )
         self._batches.load_state_dict(obj, allow_new_global_batch=True, allow_rereads=True)
 

@@ -144,7 +144,7 @@ class ZarrIterableDataset(ZarrDataset):
             raise Unusable(f"targets must be numbers along the first dimension of samples, got {targets!r}")
         count, name = (len(targets), dim) if isinstance(targets, np.ndarray) else _first_dim(targets, "targets")[::2]
         if count != size:
-            raise Unusable(f"there are {size} samples and {count} targets: they share their first dimension")
+            raise Unusable(f"{size} samples and {count} targets differ: they must have the same number")
         if name != dim:
             message = f"the first dimension of samples is called {dim!r}, and that of targets {name!r}"
             raise Unusable(f"{message}: ps.ZarrDataset aligns arrays by the names of dimensions; give them one name")
@@ -249,7 +249,7 @@ def _select_chunks(given: Any, chunks: int) -> NDArray[np.int64]:
         return np.arange(chunks)
     found = np.atleast_1d(np.asarray(given))
     if not found.size or found.ndim != 1 or found.dtype.kind not in "iu":
-        raise Unusable(f"selected_chunk_indexes is a number or a sequence of numbers, and not empty: {given!r}")
+        raise Unusable(f"selected_chunk_indexes must be a number or a non-empty sequence of numbers, got {given!r}")
     if found.min() < -chunks or found.max() >= chunks:
         raise Unusable(f"selected_chunk_indexes goes beyond the {chunks} chunks: {given!r}")
     return found.astype(np.int64)

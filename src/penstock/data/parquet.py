@@ -26,16 +26,16 @@ _MOST_NESTED = 8  # nested structures of Thrift; a page's header has three
 
 
 class Coded(NamedTuple):
-    """A column of texts or bytes: the distinct values, and the index of each row's, -1 for a row without one."""
+    """A column of texts or bytes: the distinct values, and each row's index into them, -1 for none."""
 
     codes: NDArray[np.int32]
     values: list[Any]
 
 
 class ColumnPage(NamedTuple):
-    """Page of a column: bytes once unpacked, values, place behind its header, and fields of ``PageHeader`` by number.
+    """Page of a column: bytes once unpacked, values, place after its header, and fields of ``PageHeader`` by number.
 
-    ``stop`` may lie beyond the column.
+    ``stop`` may be beyond the column.
     """
 
     unpacked: int
@@ -193,7 +193,7 @@ def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[ColumnPag
         header, at = _record(data, at, 0, _value)
         took, packed = header.get(2), header.get(3)
         if not isinstance(took, int) or not isinstance(packed, int) or took < 0 or packed < 0:
-            raise ValueError("a page without its size")
+            raise ValueError("a page without a size")
         pages = [header.get(kind) for kind in (5, 8)]
         values = sum(each[1] for each in pages if isinstance(each, dict) and isinstance(each.get(1), int))
         yield ColumnPage(took, values, at, at + packed, header)
@@ -203,7 +203,7 @@ def pages_of(data: bytes | memoryview, at: int, stop: int) -> Iterator[ColumnPag
 def check_rows(stated: int, rows: int) -> None:
     """Raise ``ValueError`` if a footer states another number of rows than its row groups have."""
     if stated != rows:
-        raise ValueError(f"the footer states {stated} rows, and its row groups have {rows}")
+        raise ValueError(f"the footer declares {stated} rows, but its row groups have {rows}")
 
 
 def row_groups(footer: bytes | memoryview) -> Iterator[RowGroup]:
@@ -294,7 +294,7 @@ def _any(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[Any,
         return found, at
     plain = {1: 0, 2: 0, 3: 1, 7: 8}
     if kind not in plain:
-        raise ValueError("a value of a type that no footer has")
+        raise ValueError("a value of an unknown type")
     return None, at + plain[kind]
 
 
@@ -327,18 +327,18 @@ def _value(data: bytes | memoryview, at: int, kind: int, depth: int) -> tuple[An
     # Lengths of a byte and a double; a page's header has no lists and maps.
     plain = {3: 1, 7: 8}
     if kind not in plain:
-        raise ValueError("a page's header with what no header has")
+        raise ValueError("a page header with an unknown field")
     return None, at + plain[kind]
 
 
 def _byte(data: bytes | memoryview, at: int) -> int:
     if at >= len(data):
-        raise ValueError("a page's header that is cut off")
+        raise ValueError("a truncated page header")
     return data[at]
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, and the offset after it."""
+    """Return a number stored as seven bits per byte, and the offset after it."""
     found = 0
     for shift in range(0, 70, 7):
         part = _byte(data, at)
@@ -346,7 +346,7 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
         found |= (part & 127) << shift
         if part < 128:  # noqa: PLR2004  the last one
             return found, at
-    raise ValueError("a page's header with a number without end")
+    raise ValueError("a page header with an overlong number")
 
 
 def _read_zigzag(data: bytes | memoryview, at: int) -> tuple[int, int]:
@@ -363,7 +363,7 @@ def _code_column(column: Any, name: str) -> Coded:  # noqa: ANN401  pyarrow's
     fits = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not any(fit(value) for fit in fits):
-        raise ValueError(f"the column {name!r} is of the type {value}, and not of texts")
+        raise ValueError(f"the column {name!r} must be of a text type, got {value}")
     if value is kind:
         column = column.dictionary_encode()
     chunk = column.unify_dictionaries().combine_chunks()
@@ -379,5 +379,5 @@ def _numbers(column: Any, name: str) -> NDArray[np.int64]:  # noqa: ANN401  pyar
     if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.int64)
     if not pa.types.is_integer(column.type):
-        raise ValueError(f"the column {name!r} is of the type {column.type}, and not of whole numbers")
+        raise ValueError(f"the column {name!r} must be of an integer type, got {column.type}")
     return column.cast(pa.int64()).fill_null(0).to_numpy().astype(np.int64, copy=True)  # type: ignore[no-any-return]

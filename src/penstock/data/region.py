@@ -45,7 +45,7 @@ class Region:
             if error.errno not in (EMFILE, ENFILE):
                 raise
             raise Unusable(
-                "no descriptor is left for this catalog: raise the limit of open files (ulimit -n)"
+                "out of file descriptors for this catalog: raise the limit of open files (ulimit -n)"
             ) from error
         self._adopt(descriptor, size)
 

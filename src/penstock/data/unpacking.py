@@ -1,4 +1,4 @@
-"""Compressed files, decoded in pieces within a budget of bytes; each stream costs a time in proportion to its bytes.
+"""Compressed files, decoded in pieces within a budget of bytes; each stream costs time proportional to its bytes.
 
 Formats: RFC 1952 (gzip) by the standard library, and RFC 8878 (Zstandard) by pyarrow. Both may hold several streams,
 one behind the other, and Zstandard frames that are skipped. The first bytes of a file tell its compression.
@@ -58,7 +58,7 @@ def check_unpacked(size: int, what: str, most: int | None = None, kind: type[Pen
 
 
 def inflate_file(data: memoryview, stated: int | None = None) -> memoryview:
-    """Return the inflated bytes of a file in gzip or Zstandard, which has ``stated`` of them if an index says so.
+    """Return the inflated bytes of a file in gzip or Zstandard, ``stated`` of them if an index declares it.
 
     Raises:
         Damaged: The file is empty, cut off or damaged; or it has more bytes once inflated than stated, or than may be
@@ -80,7 +80,7 @@ def inflate_file(data: memoryview, stated: int | None = None) -> memoryview:
             found = bytearray(found)
         found += block
     if stated is not None and size > stated:
-        raise Damaged(f"{len(data)} compressed bytes inflate to more than the {stated} that are stated")
+        raise Damaged(f"{len(data)} compressed bytes decompress to more than the declared {stated}")
     check_unpacked(size, what, most)
     return memoryview(found).toreadonly()
 
@@ -96,7 +96,7 @@ class UnpackedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:  # noqa: ANN401  any buffer
-        """Fill a buffer as far as the current block reaches; 0 at the end."""
+        """Fill a buffer from the current block; 0 at the end."""
         while not self._block and (block := next(self._blocks, None)) is not None:
             self._block = memoryview(block)
         count = min(len(buffer), len(self._block))
@@ -112,7 +112,7 @@ def streams(
     ends: bool = True,
     padded: bool = False,
 ) -> Iterator[bytes]:
-    """Yield what one or several streams decode to, in blocks of at most ``block_bytes``; releases the GIL.
+    """Yield the decoded bytes of one or several streams, in blocks of at most ``block_bytes``; releases the GIL.
 
     ``make`` makes one of the standard library's decoders; ``ends`` tells whether a stream says where it ends, and
     ``padded`` whether zeros may be between and behind the streams, as on tapes.
@@ -144,13 +144,13 @@ _gzip = partial(zlib.decompressobj, zlib.MAX_WBITS | 16)
 
 
 def _blocks(data: memoryview, most: int) -> Iterator[bytes | memoryview]:
-    """Yield what a file inflates to, in blocks; a block of more than ``most`` bytes is refused before it is made."""
+    """Yield the inflated bytes of a file, in blocks; more than ``most`` bytes are refused before decoding."""
     magic = int.from_bytes(data[:4], "little")
     if data[:2] == GZIP:
         try:
             yield from streams(_gzip, data, padded=True)
         except EOFError:
-            raise Damaged("the gzip file is cut off") from None
+            raise Damaged("the gzip file is truncated") from None
         except zlib.error as error:
             raise Damaged(f"the gzip file is damaged: {error}") from error
     elif data[:4] == ZSTD or (magic & ~15 == _SKIPPED and len(data) >= 8):  # noqa: PLR2004  magic and length
@@ -158,15 +158,15 @@ def _blocks(data: memoryview, most: int) -> Iterator[bytes | memoryview]:
             for run in _runs(data):
                 yield from _zstd(data[run.start : run.stop], run, most)
         except (OSError, ValueError) as error:
-            raise Damaged(f"the zstd file is cut off or damaged: {error}") from error
+            raise Damaged(f"the zstd file is truncated or damaged: {error}") from error
     elif not data:
-        raise Damaged("the compressed file has 0 bytes: it was not written to its end")
+        raise Damaged("the compressed file has 0 bytes: it is incomplete")
     else:
         raise Unsupported("the file is compressed neither with gzip nor with zstd")
 
 
 class _FrameRun(NamedTuple):
-    """Neighbouring frames of Zstandard that are decoded at once.
+    """Adjacent frames of Zstandard that are decoded together.
 
     Attributes:
         start: First byte.
@@ -244,7 +244,7 @@ def _frame(data: memoryview, at: int) -> _FrameRun:
 
 
 def _zstd(data: memoryview, run: _FrameRun, most: int) -> Iterator[bytes | memoryview]:
-    """Yield what a run decodes to."""
+    """Yield the decoded bytes of a run."""
     with require_extras("files compressed with zstd need pyarrow", pyarrow="parquet"):
         import pyarrow as pa
     if run.wide and run.stated is not None:
@@ -267,7 +267,7 @@ def _zstd(data: memoryview, run: _FrameRun, most: int) -> Iterator[bytes | memor
 
 
 def _wide(data: memoryview) -> Iterator[bytes]:
-    """Yield what a frame of a wide window and an unknown size decodes to, which pyarrow cannot do."""
+    """Yield the decoded bytes of a frame with a wide window and unknown size, which pyarrow cannot decode."""
     try:
         import zstandard
     except ImportError:

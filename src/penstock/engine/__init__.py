@@ -1,4 +1,4 @@
-"""Engine: bytes in flight, between a store's driver below and files, datasets and checkpoints above. Knows no store.
+"""Engine: bytes in flight, between a store's driver below and files, datasets and checkpoints above. Store-independent.
 
 From a call to bytes:
 

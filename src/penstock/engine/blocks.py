@@ -1,4 +1,4 @@
-"""Read-only files in blocks, with the behaviour that ``io`` promises of a buffered, seekable file."""
+"""Read-only files in blocks that behave like buffered, seekable files of ``io``."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class BlockReader(io.BufferedIOBase):
 
     @abstractmethod
     def _straight(self, start: int, target: Buffer) -> None:
-        """Fill ``target`` with the bytes from ``start`` on, which lie within the file."""
+        """Fill ``target`` with the bytes from ``start`` on, all within the file."""
 
     @property
     def size(self) -> int:
@@ -93,7 +93,7 @@ class BlockReader(io.BufferedIOBase):
         return self._start + self._window.tell()
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move the position, at no cost. A position past the end is allowed; reads there return nothing."""
+        """Move the position, without a request. A position past the end is allowed; reads there return nothing."""
         with self._turn:
             to = compute_seek(offset, whence, self.tell(), self._size)
             if self._start <= to <= self._start + self._length:
@@ -171,7 +171,7 @@ class BlockReader(io.BufferedIOBase):
             return b"".join(pieces)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield lines, as fast as Python's own files do; the position is always behind the last yielded line."""
+        """Yield lines, as fast as Python's own files do; the position is always after the last yielded line."""
         self.tell()
         return chain.from_iterable(self._runs())
 
@@ -256,5 +256,5 @@ class _SingleLine:
 def _writable(buffer: object) -> memoryview:
     view = flat(buffer)
     if view.readonly:
-        raise TypeError("a read-write bytes-like object is needed to read into")
+        raise TypeError("cannot read into a read-only buffer")
     return view

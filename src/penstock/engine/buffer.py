@@ -121,7 +121,7 @@ class Buffer:
 
     def slice(self, start: int, stop: int) -> Buffer:
         if not 0 <= start <= stop <= self.size:
-            raise ValueError(f"slice [{start}, {stop}) of a buffer of {self.size} bytes")
+            raise ValueError(f"slice [{start}, {stop}) is outside a buffer of {self.size} bytes")
         pin = self.owner if self._pin is _OWN else self._pin
         return Buffer(self.owner, self.address + start, stop - start, pin)
 
@@ -152,7 +152,7 @@ class Buffer:
 
     def copy(self, size: int) -> bytes:
         if not 0 <= size <= self.size:
-            raise ValueError(f"{size} bytes of a buffer of {self.size}")
+            raise ValueError(f"cannot take {size} bytes of a buffer of {self.size}")
         return _new_bytes(ctypes.c_void_p(self.address), _ssize(size)) if size else b""
 
     def cut(self, size: int) -> bytes:
@@ -165,7 +165,7 @@ class Buffer:
         if size <= _COPIED_BYTES or 2 * size < self.size or _resize is None or not isinstance(self.owner, bytes):
             return self.copy(size)
         if size > self.size:
-            raise ValueError(f"{size} bytes of a buffer of {self.size}")
+            raise ValueError(f"cannot take {size} bytes of a buffer of {self.size}")
         owner, self.owner = self.owner, None
         # Other code holds the object too, or this buffer is a part of it.
         if sys.getrefcount(owner) > _ALONE or len(owner) != self.size:
@@ -190,7 +190,7 @@ class Buffer:
 
 
 def reuse_freed() -> None:
-    """Have the memory of freed blocks used again from the first one on, by this whole process.
+    """Make this process reuse the memory of freed blocks from the first block on.
 
     At first, glibc gives each block of 128 KiB or more its own pages, and unmaps them when the block is freed. After
     the first such free, blocks up to the freed size share a heap, whose pages are used again. A window of blocks is

@@ -42,7 +42,7 @@ def path_style(bucket: str, addressing: Literal["path", "virtual"], endpoint: st
     one label only. ConfigError if the endpoint's path ends in the bucket, which would be there twice.
     """
     if endpoint is not None and endpoint.endswith(f"/{bucket}") and urlsplit(endpoint).path:
-        message = f"the endpoint ends in the bucket, {bucket!r}: leave it away there, it is in the URL, s3://bucket/key"
+        message = f"the endpoint must not end in the bucket, {bucket!r}: name it only in the URL, s3://bucket/key"
         raise ConfigError(message)
     if addressing == "path":
         return True

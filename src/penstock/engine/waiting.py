@@ -47,7 +47,7 @@ class Awaited(Protocol):
         """Whether it has ended; set before the inbox is notified."""
 
     def look(self) -> None:
-        """Log what takes so long, if known; called about once a second by the thread that waits for it."""
+        """Log the cause of the delay, if known; called about once a second by the thread that waits for it."""
 
 
 class Wakeup:
@@ -103,7 +103,7 @@ class Inbox:
     def _wait(self, awaited: object, items: Collection[Awaited], limit_s: float) -> None:
         me, until = get_ident(), monotonic() + limit_s
         if self._waiter not in (0, me):
-            raise Unusable("two threads read from one file or iterator at once: give each its own, or take turns")
+            raise Unusable("two threads used one file or iterator at the same time: give each thread its own")
         try:
             self._waiter = me
             while True:
@@ -128,10 +128,10 @@ class Inbox:
 
 
 class Revocable(Protocol):
-    """A running ``Work`` that may be called off until it takes effect."""
+    """A running ``Work`` that may be cancelled until it takes effect."""
 
     def begin(self) -> None:
-        """Begin to take effect; raise ``Cancelled`` if it was called off before."""
+        """Begin to take effect; raise ``Cancelled`` if it was cancelled before."""
 
     def end(self) -> None: ...
 
@@ -191,7 +191,7 @@ class Turn(RLock):  # type: ignore[misc]  # final in typeshed only; __exit__ mus
 
 
 def _await_imports() -> None:
-    """Wait until no other thread imports a Penstock module: its lock would stay locked in a forked child."""
+    """Wait until no other thread imports a Penstock module: in a forked child its lock would stay locked."""
     for name, module in list(sys.modules.items()):
         # The flag by which Python's own import statement decides to wait.
         if name.startswith("penstock.") and getattr(getattr(module, "__spec__", None), "_initializing", False):

@@ -75,7 +75,7 @@ def subscribe(listener: Callable[[Event], None]) -> Callable[[], None]:
         ['s3://bucket/model.pt']
     """
     if not callable(listener):
-        raise Unusable(f"a listener is a function that takes an event, not {listener!r}")
+        raise Unusable(f"a listener must be a function that takes an event, got {listener!r}")
     global _listeners  # noqa: PLW0603  one per process; replaced as a whole, so emitters need no lock
     _listeners = (*_listeners, listener)
     return lambda: _drop(listener)

@@ -421,7 +421,7 @@ def _host(name: str) -> HostTimings:
 
 
 def _fold() -> bool:
-    """Combine the counts of hosts that no store uses any more, to make room; return False without such hosts."""
+    """Combine the counts of unused hosts, to make room; return False without such hosts."""
     held = {id(each.host) for each in _those_of(_all)}
     idle = [name for name, host in list(_hosts.items()) if id(host) not in held and name != _OTHERS]
     for name in idle:

@@ -1,4 +1,4 @@
-"""Penstock's stores for pyarrow: a ``pyarrow.fs.FileSystem`` without fsspec in between.
+"""Penstock's stores for pyarrow: a ``pyarrow.fs.FileSystem`` without fsspec.
 
 Limits compared with Penstock's own calls: a file system has one scheme; files are read or replaced, never appended to;
 a directory is a prefix with objects below it, so ``create_dir`` does nothing and an empty directory does not exist;
@@ -98,7 +98,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         """Return a path without scheme and trailing ``/``; raise ``InvalidURL`` for a path of another scheme."""
         own = f"{self.scheme}://"
         if "://" in path and not path.startswith(own):
-            message = f"this file system has paths of {own}: make a new one with arrow.from_url(url)"
+            message = f"this file system accepts only paths of {own}: create a new one with arrow.from_url(url)"
             raise InvalidURL(message, url=path)
         bare = path.removeprefix(own)
         return bare.rstrip("/") or bare[:1]
@@ -138,7 +138,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         source.delete(keys)
 
     def delete_root_dir_contents(self) -> None:
-        raise InvalidURL("these are all buckets: name what is to be deleted", url=f"{self.scheme}://")
+        raise InvalidURL("this would delete all buckets: name the objects to delete", url=f"{self.scheme}://")
 
     def delete_file(self, path: str) -> None:
         """Delete a file: a HEAD and a DELETE; raise ``NotFound`` if it does not exist."""
@@ -201,7 +201,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
     def _url(self, path: str) -> str:
         bare = self.normalize_path(path)
         if not bare:
-            raise InvalidURL(f"buckets are not listed: name one, {self.scheme}://bucket/…")
+            raise InvalidURL(f"buckets cannot be listed: name one, {self.scheme}://bucket/…")
         return f"{self.scheme}://{bare}"
 
     def _place(self, path: str) -> tuple[Source, str]:
@@ -459,7 +459,7 @@ class RandomFile(io.RawIOBase):
         self._runs[columns] = None
 
     def _forget(self) -> None:
-        """Give up reads ahead that were not requested during many other reads."""
+        """Drop read-ahead data that many other reads did not request."""
         while self._ahead and self._count - next(iter(self._ahead.values())).at > _PATIENCE:
             _, (read, _) = self._ahead.popitem(last=False)
             self._most -= 1

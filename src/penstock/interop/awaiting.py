@@ -179,7 +179,7 @@ class _Arrivals(Inbox):
     async def all(
         self, items: Sequence[W], send: Callable[[], object], call_off: Callable[[Sequence[W]], object]
     ) -> None:
-        """Send items, and wait until all have ended; call them off if that fails, or if the task is cancelled."""
+        """Send items, and wait until all have ended; cancel them if that fails, or if the task is cancelled."""
         try:
             self._expected = len(items)
             if not items:

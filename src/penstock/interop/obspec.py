@@ -375,7 +375,7 @@ def _spans(key: str, starts: Sequence[int], ends: Sequence[int] | None, lengths:
         raise Unusable("a range must have either an end or a length, not both")
     stops = ends if ends is not None else [start + length for start, length in zip(starts, lengths or (), strict=False)]
     if len(stops) != len(starts):
-        raise Unusable(f"starts and ends must be of equal number, got {len(starts)} and {len(stops)}")
+        raise Unusable(f"starts and ends must have the same length, got {len(starts)} and {len(stops)}")
     for start, stop in zip(starts, stops, strict=True):
         if not 0 <= start < stop:
             raise Unusable(f"the range [{start}, {stop}) holds no byte")
@@ -498,7 +498,7 @@ def check_conditions(options: Mapping[str, Any], meta: ObjectMeta, url: str) -> 
     if since is None and until is None:
         return
     if meta.modified is None:
-        raise NotSupportedError("the store does not report when objects were written: use if_match", url=url)
+        raise NotSupportedError("the store does not report modification times: use if_match", url=url)
     if until is not None and meta.modified > until.timestamp():
         raise PreconditionError("the object was modified after if_unmodified_since", url=url)
     if since is not None and meta.modified <= since.timestamp():

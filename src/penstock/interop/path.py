@@ -41,7 +41,7 @@ def join_path(base: str, *names: str) -> str:
     for name in names:
         if name.startswith("/") or "://" in name:
             raise InvalidURL(
-                f"cannot join {name!r}: the name is absolute; leave out its beginning, or make a path of it"
+                f"cannot join {name!r}: the name is absolute; leave out its root, or create a path from it"
             )
         if name not in ("", "."):
             base = f"{base}{name}" if base.endswith("/") else f"{base}/{name}"
@@ -213,7 +213,7 @@ class PenstockPath(UPath):
         return path
 
     def is_relative_to(self, other: UPath | str, /) -> bool:
-        """Return whether this path is ``other`` or lies below it."""
+        """Return whether this path is ``other`` or below it."""
         return self._above(other) is not None
 
     def resolve(self, strict: bool = False) -> Self:
@@ -237,7 +237,7 @@ class PenstockPath(UPath):
 
     @property
     def info(self) -> Self:
-        """This path: the status queries of pathlib's algorithms, each of which asks the store again."""
+        """Return this path for the status queries of pathlib's algorithms; each query sends requests."""
         return self
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
@@ -373,7 +373,7 @@ class PenstockPath(UPath):
 
         Raises:
             NotFound: Nothing exists at this path.
-            InvalidURL: ``target`` is a name without a scheme (write ``path.with_name(…)``), or lies below this path.
+            InvalidURL: ``target`` is a name without a scheme (write ``path.with_name(…)``), or is below this path.
             Unusable: ``target`` may be this path under another name; nothing was deleted.
         """
         if not isinstance(target, UPath) and "://" not in os.fspath(target):
@@ -449,7 +449,7 @@ class PenstockPath(UPath):
         return self._again(str(other))
 
     def _above(self, given: UPath | str) -> PenstockPath | None:
-        """Return ``given`` as a path if this path equals it or lies below it; else None, also if it is not valid."""
+        """Return ``given`` as a path if this path equals it or is below it; else None, also if it is not valid."""
         try:
             base = self._other(given)
         except Unusable:
@@ -545,7 +545,7 @@ def remove_tree(source: Source, key: str, *, recursive: bool) -> None:
     if not found:
         list(children(source, key))
     if not recursive and found != [as_folder(key)]:
-        message = "not empty, and a directory that is empty is not there: rmdir(recursive=True) deletes all below"
+        message = "the directory is not empty: rmdir(recursive=True) deletes all objects below"
         raise OSError(ENOTEMPTY, message, source.url(key))
     source.delete(found)
 

@@ -10,7 +10,7 @@ From ``ps.sync`` to the report:
 4. ``copying/evidence`` compares each pair by its listings; where these are unsure, by contents or recorded times.
 5. ``tasks`` runs the jobs on this thread and in workers; ``copying/copy`` copies each object by steps that it awaits,
    on the server where that works.
-6. ``syncing/sync`` deletes what the source lacks, if nothing failed, and if ``syncing/mirror`` finds none of it there.
+6. ``syncing/sync`` deletes surplus objects, if nothing failed and ``syncing/mirror`` finds none of them in the source.
 7. ``trees/outcome``: each outcome goes into the result, to the progress line, and as a line into the report file.
 
 ``copying/transfer`` is the same for ``cp`` and ``mv``; ``trees/find`` and ``warm`` list and read; ``syncing/verify``

@@ -154,13 +154,13 @@ def index(  # noqa: PLR0913  each is named in the call
         include: Globs over keys, as for ``Catalog.scan``; not for shards.
         exclude: The same, of objects to leave out.
         labels: Rule of labels, as for ``Catalog.scan`` and ``Catalog.from_shards``.
-        restart: Begin anew; not with ``job``, whose records are deleted for that.
+        restart: Start over; not with ``job``, whose records are deleted for that.
         format: Format of the shards, as for ``Catalog.from_shards``; default: objects are listed.
         fields: Fields of each sample in shards, as for ``Catalog.from_shards``.
         key: Rule by which names of members form samples, as there.
         missing: Samples that lack a field, as there.
         skip: Fields to leave out, as there.
-        index: Index files beside the shards, as there.
+        index: Index files next to the shards, as there.
         job: Folder for the records, for shards; the catalog is written once all parts are done.
         part: This process's share of the parts, such as ``"3/16"``; with ``job``.
         on: Ray cluster that does the parts; with ``job``.
@@ -172,8 +172,8 @@ def index(  # noqa: PLR0913  each is named in the call
 
     Raises:
         NotFound: No object or shard was found; nothing was written.
-        Damaged: A shard is not what its format says; the shards before it are kept for the next call.
-        AlreadyExists: ``dest`` is there, and is no catalog.
+        Damaged: A shard contradicts its format; the shards before it are kept for the next call.
+        AlreadyExists: ``dest`` exists, and is not a catalog.
         Unusable: An object has no label; another process lists into the same file; the disk is full; or
             ``job`` is given for objects, or with arguments that no record can hold.
 
@@ -244,17 +244,17 @@ def _index_here(
 
 
 def _check_target(to: str | os.PathLike[str], store: StoreOptions | str | None) -> Location:
-    """Return the place of a catalog that is to be written; a HEAD and a GET show whether another file would be lost."""
+    """Return the place of a new catalog; a HEAD and a GET show whether another file would be lost."""
     place = parse(to)
     if not place.key or place.key.endswith("/"):
-        raise Unusable("the catalog is one file: name it", url=place.url)
+        raise Unusable("the catalog is a file: pass the URL of a file", url=place.url)
     head = b""
     # Nothing is there, or reading is not allowed: the write will show.
     with suppress(PenstockError), open_object(to, "rb", store=None if place.local else store) as file:
         head = file.read(_HEAD_BYTES)
     if not is_catalog(head):
         raise AlreadyExists(
-            "cannot write the catalog: another file is there, and no catalog; name another", url=place.url
+            "cannot write the catalog: the existing file is not a catalog; choose another name", url=place.url
         )
     return place
 
@@ -318,7 +318,7 @@ def _partial(place: Location) -> Path:
         home = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
     except RuntimeError:
         # For example in a container whose user has no entry in /etc/passwd.
-        raise ConfigError("no home directory is known for what was listed so far: set XDG_CACHE_HOME") from None
+        raise ConfigError("no home directory found for the partial listing: set XDG_CACHE_HOME") from None
     return home / "penstock" / f"index-{sha256(json.dumps(place.url).encode()).hexdigest()[:32]}.partial"
 
 
@@ -326,13 +326,13 @@ def _make_operation(
     url: str | os.PathLike[str], to: str | os.PathLike[str], how: _IndexOptions, store: StoreOptions | str | None
 ) -> _IndexOperation:
     if how.format is None:
-        raise Unusable("job= is for the samples inside shards: pass format=; one process lists objects in parallel")
+        raise Unusable("job= is for the samples inside shards: pass format=; listing objects needs no job")
     if how.restart:
-        raise Unusable("restart= is for an index without job=: delete the records (penstock jobs rm), or name others")
+        raise Unusable("restart= cannot be combined with job=: delete the records (penstock jobs rm), or choose others")
     try:
         text = json.dumps(how.given(("format", *_OF_SHARDS, "labels")))
     except TypeError as error:
-        raise Unusable(f"the records of a job hold texts and lists of them only: {error}") from None
+        raise Unusable(f"the records of a job must hold only texts and lists of texts: {error}") from None
     stores = StoreOptions() if store is None else store
     return _IndexOperation(parse(url).url, _check_target(to, store).url, text, stores)
 
@@ -440,7 +440,7 @@ def _walks(data: bytes, url: str) -> dict[str, list[Any]]:
 
 
 def _counts_of(shards: Shards, group: list[Shard]) -> dict[str, int] | None:
-    """Return what a wids JSON file says of some shards; None without one."""
+    """Return the entries of some shards in a wids JSON file; None without one."""
     if shards.counts is None:
         return None
     names = (each.key.rpartition("/")[2] for each in group)
@@ -448,12 +448,12 @@ def _counts_of(shards: Shards, group: list[Shard]) -> dict[str, int] | None:
 
 
 def _find_stated(source: Source, base: str, found: list[Shard]) -> dict[str, Stated]:
-    """Return what the index.json of MDS shards states of some of them."""
+    """Return the entries of some shards in the index.json of MDS."""
     stated = read_stated(source, base + INDEX) or []
     known: dict[str, Stated] = {}
     for packed in (False, True):
         known |= zip(named_files(base, stated, packed=packed), stated, strict=True)
     if missing := next((each.key for each in found if each.key not in known), None):
-        what = f"{INDEX} does not name this shard any more: delete the records, and begin anew"
+        what = f"{INDEX} no longer lists this shard: delete the records, and start over"
         raise Changed(what, url=source.url(missing))
     return {each.key: known[each.key] for each in found}

@@ -95,7 +95,7 @@ def warm(
 
     A cache belongs to a machine. With ``on``, each machine of a Ray cluster that has processors warms its own one with
     all of ``what``. Processes that share a cache in a shared directory share the reads with ``part``. There is no
-    ``job=``: what is in a cache is its record.
+    ``job=``: the cache itself is the record.
 
     Args:
         what: A URL (an object, a prefix or a glob), a list of URLs, a ``Catalog``, or a dataset (all of its samples);
@@ -123,7 +123,7 @@ def warm(
     """
     if on is not None:
         if part is not None:
-            raise Unusable("on= warms the caches of all machines, each with everything: leave out part=")
+            raise Unusable("on= warms the caches of all machines, each with all data: leave out part=")
         return warm_nodes(what, store, on, progress=progress)
     done, share = Warmed(), Share.of(part)
     with bar("warming", None, None, shown=progress) as count:
@@ -152,7 +152,7 @@ def warm_nodes(what: object, store: StoreOptions | str | None, on: Ray, *, progr
         # Perhaps an iterator.
         what = [*what]
     elif not isinstance(what, Catalog) and isinstance(what, Readable) and not hasattr(what, "batched"):
-        raise Unusable(f"{kind_of(what)} reads what its rank needs, and on= warms other machines: pass its dataset")
+        raise Unusable(f"{kind_of(what)} reads data of one rank, but on= warms other machines: pass its dataset")
     done, lost = Warmed(nodes=0), None
     with bar("warming machines", None, None, shown=progress) as count:
         for result in on_each_node(on, "warm", _warm_here, (what, store)):
@@ -184,7 +184,7 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
     elif isinstance(what, Readable):
         if store is not None:
             raise Unusable(
-                f"{type(what).__name__} has its own store, and warm takes no other: pass store=, with its cache, "
+                f"{type(what).__name__} has its own store, so warm accepts none: pass store=, with its cache, "
                 "to the dataset when it is created"
             )
         yield from what.reads()
@@ -233,7 +233,7 @@ class _Warming:
         for piece in (piece for span in spans for piece in _split_long_span(span)):
             if self._versions_only and not piece.etag:
                 raise Unusable(
-                    "this is read without a version (an ETag), and the cache's mode 'immutable' keeps no such reads: "
+                    "this has no version (ETag), so a cache in mode 'immutable' cannot store it: "
                     "pass CacheOptions(mode='ttl', ttl_s=…), or a catalog that was listed",
                     url=self._source.url(piece.key),
                 )
@@ -269,7 +269,7 @@ class _Warming:
 
 
 def _estimate_cache_bytes(span: Span) -> int:
-    """Return the cache space in bytes that a read will take, as far as it is known."""
+    """Return the known cache space, in bytes, that a read will take."""
     return _ENTRY_BYTES + (0 if span.stop is None else span.stop - span.start)
 
 

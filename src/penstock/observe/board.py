@@ -128,7 +128,7 @@ def count_process() -> Tally:
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a board; ``name`` must be hard to guess."""
+    """Return the folder of a board; ``name`` must be unpredictable."""
     return Path(tempfile.gettempdir()) / f"penstock-metrics-{name}"
 
 
@@ -219,7 +219,7 @@ DISTRIBUTIONS: Final[tuple[Metric[HostTimings, Histogram], ...]] = (
 def cumulate_buckets(histogram: Histogram, bounds: tuple[float, ...]) -> list[int]:
     """Return, for each bound, how many numbers do not exceed it, and, as the last item, the total count.
 
-    A bucket of the histogram counts by its upper bound.
+    Numbers in a bucket of the histogram count as its upper bound.
     """
     counts = [0] * (len(bounds) + 1)
     for bucket in histogram.buckets():

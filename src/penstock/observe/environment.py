@@ -37,7 +37,7 @@ def begin(environ: Mapping[str, str]) -> None:
         sinks = named_sinks(environ.get(VARIABLE, ""))
     except ConfigError as error:
         # An import must not fail because of a sink.
-        _LOG.warning("no sink is opened: %s", error)
+        _LOG.warning("opening no sink: %s", error)
         return
     # The check that multiprocessing itself makes: the parent process is not known yet.
     spawning = getattr(current_process(), "_inheriting", False)
@@ -65,7 +65,7 @@ def begin_named(named: NamedSinks) -> None:
             sink = make()
         except ConfigError as error:
             # A broken sink must not break storage (trap 14).
-            _LOG.warning("no sink is opened: %s", error)
+            _LOG.warning("opening no sink: %s", error)
             continue
         if not has(sink):
             receive(name, (sink,), first=parent_process() is None or not sink.events)
@@ -114,11 +114,11 @@ def _make_sink(kind: str, rest: str) -> Sink:
     match kind:
         case "jsonl" | "chrome":
             if not rest:
-                raise ValueError("a path has to follow the colon")
+                raise ValueError("a path must follow the colon")
             return JsonLines(rest) if kind == "jsonl" else ChromeTrace(rest)
         case "log":
             if rest:
-                raise ValueError("nothing may follow this name")
+                raise ValueError("this name takes no argument")
             return Log()
         case "otel":
             return OpenTelemetry(endpoint=rest)

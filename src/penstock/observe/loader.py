@@ -88,7 +88,7 @@ class Headroom(Generic[T]):
     def gain(self) -> float:
         """The maximum speed-up of the loop, 1.0 if it does not wait; ``Unusable`` if nothing has been measured yet."""
         if not self.batches:
-            raise Unusable("nothing was measured yet: iterate over it to the end")
+            raise Unusable("nothing has been measured yet: iterate to the end")
         if not self.kept_s:
             return float("inf") if self.batch_s else 1.0
         return max(1.0, self.batch_s / self.kept_s)
@@ -117,7 +117,7 @@ class Headroom(Generic[T]):
                 # torch's iterator ends its workers when nothing refers to it.
                 iterator = iter(())
             if read.count < 2:  # noqa: PLR2004  one for the warm-up, one measured
-                raise Unusable(f"nothing to measure: the loader has {read.count} batches, and two are the least")
+                raise Unusable(f"too few batches to measure: the loader has {read.count}, and 2 are needed")
             again = _Stopwatch()
             for batch in islice(cycle(kept), read.count):
                 yield batch
@@ -193,7 +193,7 @@ class Scalars:
     """Numbers of a loader since the previous call, for use in the training loop every few steps.
 
     Makes no request, and does not wait for workers. An exception of TensorBoard's writer or of the run is logged, and
-    the loop goes on.
+    the loop continues.
 
     - ``utilisation``: share of time that the loop computed, 0 to 1
     - ``waiting_s``: seconds that the loop waited for batches
@@ -220,7 +220,7 @@ class Scalars:
 
     def __init__(self, loader: Any, prefix: str = "penstock/") -> None:  # noqa: ANN401  this room does not import it
         if not callable(getattr(loader, "stats", None)):
-            raise Unusable(f"Scalars takes a penstock.DataLoader, which counts, not {kind_of(loader)}")
+            raise Unusable(f"Scalars needs a penstock.DataLoader, got {kind_of(loader)}")
         self._loader = loader
         self._prefix = prefix
         self._warned_s: float | None = None
@@ -275,7 +275,7 @@ class Scalars:
             if self._warned_s is None or now > self._warned_s + _WARN_EVERY_S:
                 self._warned_s = now
                 text = printable(discreet(f"{type(error).__name__}: {error}"))
-                _LOG.warning("scalars could not be told: %s", text)
+                _LOG.warning("cannot log scalars: %s", text)
 
     def _counts(self) -> dict[str, float]:
         stats = self._loader.stats()

@@ -44,10 +44,10 @@ class Log:
     events: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        """Refuse values that logging would refuse with each record."""
+        """Refuse values that logging would reject for each record."""
         whole(self.level, "a log's level (logging.DEBUG, say)")
         if not isinstance(self.name, str):
-            raise Unusable(f"a logger's name is a text, not {self.name!r}")
+            raise Unusable(f"a logger's name must be a str, got {self.name!r}")
 
     def open(self, *, first: bool) -> _LogWriter:  # noqa: ARG002  a sink's signature
         """Return a writer for the logger."""

@@ -165,7 +165,7 @@ class OpenTelemetry:
     def __post_init__(self) -> None:
         """Refuse arguments that record nothing, contradict each other, or are not valid."""
         if not (self.traces or self.metrics):
-            raise Unusable("OpenTelemetry(traces=False, metrics=False) records nothing: drop one of them")
+            raise Unusable("OpenTelemetry(traces=False, metrics=False) records nothing: leave out one of them")
         if self.setup is not None and self.endpoint:
             raise Unusable("OpenTelemetry takes setup= or endpoint=, not both")
         if self.setup is not None and not callable(self.setup):
@@ -242,9 +242,9 @@ _QUANTILES: Final = (0.5, 0.95, 0.99)
 
 
 def observe(meter: Meter, namespace: str, attributes: Mapping[str, str] | None = None) -> Callable[[], None]:
-    """Register instruments of ``meter`` that read the counts of this process; return a function that silences them.
+    """Register instruments of ``meter`` that read the counts of this process; return a function that stops them.
 
-    ``attributes`` are added to each metric, beside ``server.address`` and ``quantile``.
+    ``attributes`` are added to each metric, in addition to ``server.address`` and ``quantile``.
 
     Histograms become gauges of quantiles, over the values since the last collection, because the API has no observable
     histograms.
@@ -430,7 +430,7 @@ class Spans:
 
 
 def _root(context: Context | None) -> Context:
-    """Return ``context``, or an empty context without one: the context of the pump's thread is irrelevant."""
+    """Return ``context``, or an empty context without one: never the context of the pump's thread."""
     from opentelemetry.context import Context
 
     return Context() if context is None else context

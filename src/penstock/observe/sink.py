@@ -1,4 +1,4 @@
-"""Protocols of sinks, and what sinks share: encoding of events, and files to which several processes append.
+"""Protocols of sinks, and their common parts: encoding of events, and files to which several processes append.
 
 A sink is a plain value that names a destination, and opens a writer for it in each process.
 """
@@ -106,7 +106,7 @@ class Record(NamedTuple):
     Attributes:
         at_ns: Time at which the event was emitted, in nanoseconds since 1970.
         event: The event.
-        context: What the writer's ``capture`` returned on the thread of the event; None without one.
+        context: Result of the writer's ``capture`` on the thread of the event; None without one.
 
     Example:
         >>> from penstock.events import Committed

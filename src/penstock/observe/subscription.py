@@ -59,10 +59,10 @@ def to(*sinks: Sink) -> Subscription:
         0
     """
     if not sinks:
-        raise Unusable("penstock.observe.to takes one sink or more: JsonLines(path), say")
+        raise Unusable("penstock.observe.to needs at least one sink, such as JsonLines(path)")
     for sink in sinks:
         if not callable(getattr(sink, "open", None)) or isinstance(sink, type):
-            raise Unusable(f"a sink is a value such as penstock.observe.JsonLines(path), not {sink!r}")
+            raise Unusable(f"a sink must be a value such as penstock.observe.JsonLines(path), got {sink!r}")
     return Subscription(secrets.token_hex(8), sinks, first=True)
 
 
@@ -210,7 +210,7 @@ def _can_be_pickled(sink: Sink) -> bool:
     except Exception as error:  # noqa: BLE001  see receive
         _LOG.warning(
             "%s records nothing in processes that are spawned, because it cannot be pickled (%s): use functions and "
-            "classes of a module for it, no lambda", type(sink).__name__, type(error).__name__,
+            "classes of a module, not lambdas", type(sink).__name__, type(error).__name__,
         )  # fmt: skip
         return False
     return True
@@ -408,7 +408,7 @@ class Pump:
         self._warned_s, self._told = now, self.dropped
         with suppress(Exception):
             _LOG.warning(
-                "%s: %s; %d records were dropped and %d lost so far, and reads go on", self._name, why,
+                "%s: %s; %d records dropped and %d lost so far; reads continue", self._name, why,
                 self.dropped, self.lost,
             )  # fmt: skip
 

@@ -165,7 +165,7 @@ class WriteOptions(OptionsPart):
     def __post_init__(self) -> None:
         _positive(self, "part_bytes", "buffer_bytes")
         if self.buffer_bytes < 2 * self.part_bytes:
-            raise ConfigError("WriteOptions.buffer_bytes must hold two parts, else nothing is sent while you write")
+            raise ConfigError("WriteOptions.buffer_bytes must hold two parts, or nothing can be sent while you write")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +239,7 @@ class NodeOptions(OptionsPart):
     def __post_init__(self) -> None:
         _positive(self, "connections")
         if self.ahead_bytes < 0:
-            raise ConfigError(f"NodeOptions.ahead_bytes must not be negative, like {self.ahead_bytes!r}")
+            raise ConfigError(f"NodeOptions.ahead_bytes must not be negative, got {self.ahead_bytes!r}")
 
 
 # The fields of ``StoreOptions``, and the class of each.
@@ -315,4 +315,4 @@ def check_sources(options: object, *names: str) -> None:
     process: object = getattr(options, "credentials_process", None)
     words = process if isinstance(process, tuple) else (process,)
     if process is not None and not (words and all(isinstance(each, str) for each in words) and words[0]):
-        raise ConfigError("credentials_process is a command, or a tuple of a program and its arguments")
+        raise ConfigError("credentials_process must be a command, or a tuple of a program and its arguments")

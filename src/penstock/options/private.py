@@ -45,7 +45,7 @@ class OptionsPart:
         before = options.pop("_given", None)
         if values:
             first = fields(cls)[0].name
-            raise ConfigError(f"{cls.__name__} takes options by name: write {cls.__name__}({first}=…)")
+            raise ConfigError(f"{cls.__name__} accepts options only by name: write {cls.__name__}({first}=…)")
         if strange := [name for name in options if name not in cls.__dataclass_fields__]:
             raise ConfigError(advice(cls, strange[0]))
         made = object.__new__(cls)
@@ -136,7 +136,7 @@ def check_kinds(options: object) -> None:
 
 
 class Private(OptionsPart):
-    """Options that may hold a secret: with a secret, they are pickled only for workers of this process (design/0012).
+    """Options that may hold a secret; with one, they are pickled only for workers of this process (design/0012).
 
     Every value counts as a secret, and is neither shown nor pickled, unless its type cannot be one (numbers, booleans,
     functions, Penstock's own parts), its field has ``metadata=PUBLIC``, or it is the default of its field. So a third
@@ -146,7 +146,7 @@ class Private(OptionsPart):
     __slots__ = ()
 
     def __init_subclass__(cls, **options: object) -> None:
-        """Apply these rules to each subclass, also of third parties, in place of what ``dataclass`` would generate."""
+        """Apply these rules to each subclass, also of third parties, instead of those of ``dataclass``."""
         super().__init_subclass__(**options)
         ForkingPickler.register(cls, _for_worker)
         if "__repr__" not in vars(cls):

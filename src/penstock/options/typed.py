@@ -235,7 +235,7 @@ def _describe_type(kind: str) -> str:
 
 
 def literal_secrets(kind: type, values: Mapping[str, Value]) -> list[str]:
-    """Return the secret options of a table that stand in the file itself, not in a variable or another file."""
+    """Return the secret options of a table whose values are in the file itself, not in a variable or another file."""
     secret = {f"options.{each.name}" for each in fields(kind) if not each.repr}
     literal = [key for key, each in values.items() if isinstance(each.raw, str) and "${" not in each.raw]
     return [key.partition(".")[2] for key in literal if key in secret]
@@ -281,7 +281,7 @@ def _until(text: str, at: int, lookup: Lookup, *, nested: bool) -> tuple[str, in
 def _variable(text: str, at: int, lookup: Lookup) -> tuple[str, int]:
     name = _NAME.match(text, at + 2)
     if name is None:
-        raise Unset("'${' is not followed by the name of a variable: write ${NAME}, or $${ for the two characters")
+        raise Unset("'${' must be followed by the name of a variable: write ${NAME}, or $${ for a literal '${'")
     default, at = None, name.end()
     if text.startswith(":-", at):
         # A default that is not needed may name variables that are not set.
@@ -296,7 +296,7 @@ def _variable(text: str, at: int, lookup: Lookup) -> tuple[str, int]:
 
 
 def overlaid(under: K, over: K) -> K:
-    """Return ``under`` with every option given in ``over``, even one equal to its default; so in its parts."""
+    """Return ``under`` with every option given in ``over``, even if equal to its default; also in its parts."""
     values = given(over)
     parts = {
         name: overlaid(getattr(under, name), value)
@@ -326,7 +326,7 @@ def cache_options(chosen: CacheOptions | None, environ: Mapping[str, str] = os.e
     ``…_MEMORY`` set the other options, of such a cache and wherever an option was not given.
     """
     if chosen is not None and not isinstance(chosen, CacheOptions):
-        raise ConfigError(f"a cache is named by its directory or by CacheOptions(path=…), not by {kind_of(chosen)}")
+        raise ConfigError(f"a cache must be a directory or CacheOptions(path=…), got {kind_of(chosen)}")
     named = environ.get(CACHE_VARIABLE, "")
     if chosen is None and named.lower() in ("", *_FALSE):
         return None
@@ -362,6 +362,6 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> str:
     folder = os.path.expanduser(home)  # noqa: PTH111
     if not os.path.isabs(folder):  # noqa: PTH117
         raise ConfigError(
-            "no home directory is known for the cache: name one with CacheOptions(path=…) or PENSTOCK_CACHE"
+            "no home directory found for the cache: choose a directory with CacheOptions(path=…) or PENSTOCK_CACHE"
         )
     return os.path.join(folder, "penstock")  # noqa: PTH118

@@ -187,9 +187,7 @@ def _row(sample: Sample) -> tuple[dict[str, Any], int]:
 
 def _add(row: dict[str, Any], name: str, value: object) -> None:
     if name in row:
-        raise Unusable(
-            f"cannot make a row of a sample: it has two values named {name!r}; choose fields=, or rename one"
-        )
+        raise Unusable(f"cannot make a row of a sample: two values are named {name!r}; choose fields=, or rename one")
     row[name] = value
 
 

@@ -2,8 +2,8 @@
 
 1. The driver looks at the destination: nothing with the names of shards may be there.
 2. A task writes the rows of its blocks into shards, ``shard-000012-000.tar``: named by the task, so another attempt of
-   it writes over what a killed one has left. Each shard appears in one step, and is read back.
-3. The driver compares what is there with what the tasks have reported, deletes shards that only failed attempts have
+   it overwrites the files of a killed one. Each shard appears in one step, and is read back.
+3. The driver compares the objects with the reports of the tasks, deletes shards that only failed attempts have
    written, and saves the catalog, which makes the shards a dataset.
 """
 
@@ -165,23 +165,23 @@ class ShardSink(Datasink[Any]):
 
     @property
     def min_rows_per_write(self) -> int | None:
-        """The rows that a task gets at least: a shard's most."""
+        """The minimum of rows per task: a shard's maximum."""
         return self._options.samples
 
     @property
     def min_bytes_per_write(self) -> int | None:
-        """The bytes that a task gets at least: a shard's most; Ray takes one of both limits."""
+        """The minimum of bytes per task: a shard's maximum; Ray uses one of both limits."""
         return None if self._options.samples else self._options.bytes
 
     def catalog(self) -> Catalog:
-        """Return the catalog, once all is written."""
+        """Return the catalog, once everything is written."""
         return Catalog.open(f"{self._url}index.catalog", root=self._url, store=self._store)
 
     def on_write_start(self, schema: object = None) -> None:  # noqa: ARG002  Ray's
-        """Raise ``AlreadyExists`` for shards at the destination, or delete them if ``overwrite`` says so."""
+        """Raise ``AlreadyExists`` for shards at the destination, or delete them with ``overwrite``."""
         there = self._there(overwrite=self._options.overwrite)
         if there.found and not there.overwrite:
-            raise there.refusal(next(iter(there.found)), "shards, or their catalog, are there")
+            raise there.refusal(next(iter(there.found)), "shards or a catalog exist")
         # First what says that they are a dataset.
         there.delete(there.last)
         there.delete([*there.found])
@@ -202,7 +202,7 @@ class ShardSink(Datasink[Any]):
         return [*packing.stream(lambda number: f"shard-{task}-{number:03}.{self._form_name}")]
 
     def on_write_complete(self, write_result: Any) -> None:  # noqa: ANN401  Ray's
-        """Compare the shards with what was reported, and save the catalog; raise ``NotFound`` without rows."""
+        """Compare the shards with the reports, and save the catalog; raise ``NotFound`` without rows."""
         records = sorted(
             (each for found in write_result.write_returns for each in found or ()), key=lambda each: each[0]
         )
@@ -214,7 +214,7 @@ class ShardSink(Datasink[Any]):
         packing.finish([(name, packing.now(name, record)) for name, record in records])
 
     def on_write_failed(self, error: Exception) -> None:
-        """Leave what was written: without a catalog, and for ``overwrite``."""
+        """Keep the written shards, without a catalog, for a later ``overwrite``."""
 
     def _opened(self) -> tuple[Source, str]:
         source, key = open_source(self._to, self._store)
@@ -224,7 +224,7 @@ class ShardSink(Datasink[Any]):
         return Destination(*self._opened(), overwrite=overwrite, only=only)
 
     def _rule(self) -> ArchiveFormat:
-        """Return the format by whose rule names are taken apart: for Parquet that of tar."""
+        """Return the format whose rule splits names: tar for Parquet."""
         name = self._form_name if self._form_name in ENCODERS else "tar"
         return cast("ArchiveFormat", format_by(name, (), {"key": self._options.key}))
 
@@ -275,7 +275,7 @@ class _Rows(Members):
                 )
             members.append(_member(whole, found, name))
         if not members:
-            raise Unusable(f"the row {given!r} has no field: it needs a column beside its key")
+            raise Unusable(f"the row {given!r} has no field: it needs a column in addition to its key")
         return Packable(number, key, members)
 
 

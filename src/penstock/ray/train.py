@@ -1,7 +1,7 @@
-"""``report``: what ``ray.train.report`` does, with a checkpoint that Penstock writes and verifies.
+"""``report``: ``ray.train.report`` with a checkpoint that Penstock writes and verifies.
 
 Ray gets a folder with one small file, which names the run and the step. So every version and mode of Ray can keep,
-rank and delete what it was given, in a storage of its own, and none of Penstock's objects are copied.
+rank and delete its input, in a separate storage, and none of Penstock's objects are copied.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_BYTES = 1 << 16
 
 
 class Reported(NamedTuple):
-    """The step that a checkpoint of Ray stands for.
+    """The step behind a checkpoint of Ray.
 
     Attributes:
         url: Folder of the run, for ``ps.CheckpointManager``.
@@ -122,7 +122,7 @@ def _rank(train: Any) -> int:  # noqa: ANN401  the module ray.train
 
 
 def reported(checkpoint: Checkpoint) -> Reported:
-    """Return the step that a checkpoint of Ray stands for, such as ``result.checkpoint`` after a training.
+    """Return the step behind a checkpoint of Ray, such as ``result.checkpoint`` after a training.
 
     Reads one small file of Ray's storage.
 

@@ -1,4 +1,4 @@
-"""Stores: what a URL names, how it is opened, and the dialect that its servers speak. A folder per store.
+"""Stores: targets of URLs, how they are opened, and the dialects of their servers. A folder per store.
 
 From a URL to an opened bucket:
 

@@ -142,7 +142,7 @@ class RefreshingCredentials(Generic[C]):
             if now >= self._quiet_until:
                 self._quiet_until = now + _EVERY_S
                 _LOG.warning(
-                    "credentials could not be renewed: %s; those at hand last %.0f s more, and it is tried again",
+                    "credentials could not be renewed: %s; the old ones expire in %.0f s; renewal will be retried",
                     error,
                     old.expires - now,
                 )
@@ -160,8 +160,8 @@ class RefreshingCredentials(Generic[C]):
             _LOG.log(
                 logging.WARNING if refused else logging.INFO,
                 "credentials were renewed%s; %s",
-                ", for the store refused the old ones" if refused else "",
-                "they do not expire" if left == math.inf else f"they last {left:.0f} s",
+                ", because the store refused the old ones" if refused else "",
+                "they do not expire" if left == math.inf else f"they expire in {left:.0f} s",
             )
 
 
@@ -199,7 +199,7 @@ _NAMES = {
 
 
 def call_provider(function: Callable[[], object], kind: type[F]) -> F:
-    """Return the result of a user's function, which must be of ``kind``; it runs on a caller's thread, each time.
+    """Return the result of a user's function, an instance of ``kind``; it runs on a caller's thread each time.
 
     Raises ``Unauthenticated`` for a foreign error, with its class and not its text, or for another result.
     """
@@ -238,7 +238,7 @@ def run_credential_program(
     except (ValueError, RecursionError):
         said = None
     if not isinstance(said, dict):
-        raise Unauthenticated(f"{name} printed no JSON object")
+        raise Unauthenticated(f"the output of {name} is not a JSON object")
     try:
         return _parse_credentials(said, name, kind)
     except _Wrong as wrong:
@@ -286,7 +286,7 @@ def make_keys(
         raise ConfigError(f"{named} gives an incomplete or empty pair of keys: key id and secret go together")
     if not all("!" <= char <= "~" for char in access_key + secret_key + (token or "")):
         raise ConfigError(
-            f"a key from {named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
+            f"a key from {named} contains spaces or control characters: strip it (secret files may end in a line break)"
         )
     return Credentials(access_key, secret_key, token or "", expires_at, found_in=named)
 
@@ -305,9 +305,7 @@ def _parse_credentials(said: dict[str, Any], name: str, kind: type[F]) -> F:
             raise _Wrong(f"{' or '.join(_NAMES[field])}, which must be a str of visible ASCII characters")
     if kind is BearerToken:
         if not found["token"] or found["access_key"]:
-            raise _Wrong(
-                "keys, where a bearer token is wanted: token, expires_at" if found["access_key"] else "no token"
-            )
+            raise _Wrong("keys instead of a bearer token (token, expires_at)" if found["access_key"] else "no token")
         bearer: Any = BearerToken(found["token"], expires_at, name)
         return bearer  # type: ignore[no-any-return]
     if not found["access_key"] or not found["secret_key"]:

@@ -30,7 +30,7 @@ def direct(run: Callable[[], T], *, blocks: bool = True) -> Exchange[T]:
 
 
 def blocking(verb: Callable[P, T]) -> Callable[P, Exchange[T]]:
-    """Make a driver's verb of a method that blocks and returns the result: the transport's threads run it."""
+    """Convert a blocking method to a driver's verb, which the transport's threads run."""
 
     @wraps(verb)
     def begin(*args: P.args, **options: P.kwargs) -> Exchange[T]:
@@ -40,7 +40,7 @@ def blocking(verb: Callable[P, T]) -> Callable[P, Exchange[T]]:
 
 
 def reading(verb: Callable[P, tuple[T, str]]) -> Callable[P, Exchange[T]]:
-    """Make a verb as ``blocking`` does, of a method that returns the result of a read and the object's version."""
+    """Convert, like ``blocking``, a method that returns the result of a read and the object's version."""
 
     def parse(response: Response) -> T:
         if response.fault is not None:
@@ -61,7 +61,7 @@ def too_large(most_bytes: int, url: str) -> Unusable:
 
 
 def untold(most_bytes: int, url: str) -> Damaged:
-    message = f"the server does not say how long the object is, and sent more than {most_bytes} bytes: if that is right"
+    message = f"the server does not report the object's size, and sent more than {most_bytes} bytes: if that is right"
     return Damaged(f"{message}, raise ReadOptions(unknown_bytes=…)", url=url)
 
 

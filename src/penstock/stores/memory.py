@@ -79,7 +79,7 @@ class MemoryDriver:
         data = found.data[span.start : span.start + target.size]
         if span.whole and len(found.data) != target.size:
             raise Changed(
-                f"the object has {len(found.data)} bytes and was listed with {target.size}", url=self.url(span.key)
+                f"the object has {len(found.data)} bytes, but was listed with {target.size}", url=self.url(span.key)
             )
         if len(data) < target.size:
             raise Truncated("the object ends before the range does", url=self.url(span.key))

@@ -127,12 +127,12 @@ class Store:
         cls._fits = re.compile(cls.buckets).fullmatch
         schemes: object = cls.__dict__.get("schemes", ("inherited",))
         if not (isinstance(schemes, tuple) and schemes and all(_SCHEME.fullmatch(each) for each in schemes)):
-            message = f"Store.schemes of {cls.name} are a tuple of lower-case schemes like ('s3',): {schemes!r}"
+            message = f"Store.schemes of {cls.name} must be a tuple of lower-case schemes like ('s3',): {schemes!r}"
             raise ConfigError(message)
         kind: object = cls.options
         params = getattr(kind, "__dataclass_params__", None) if isinstance(kind, type) else None
         if not (isinstance(kind, type) and issubclass(kind, StoreOptions) and params is not None and params.frozen):
-            raise ConfigError(f"Store.options of {cls.name} is a frozen dataclass that derives from StoreOptions")
+            raise ConfigError(f"Store.options of {cls.name} must be a frozen dataclass that derives from StoreOptions")
 
     def open(self, opening: Opening) -> tuple[Driver, Transport]:
         """Return the driver of one bucket and the transport for its requests; import the dialect only here.
@@ -173,7 +173,7 @@ class Store:
         return ""
 
     def resolve(self, options: Any, environ: Mapping[str, str]) -> tuple[Hashable, Hashable]:  # noqa: ANN401, ARG002
-        """Return settings with nothing left to look up, and an identity, from options and environment.
+        """Return completely resolved settings, and an identity, from options and environment.
 
         Both are hashable. The identity changes when options and environment name other credentials, and does not reveal
         them; a bucket is opened again for a new identity.

@@ -154,8 +154,8 @@ def parse(url: str | os.PathLike[str]) -> Location:
         return Location(head, *store.split(rest))
     if _is_collapsed(text):
         message = (
-            f"neither a URL nor a plain path: a URL has '://' after its scheme ({_list_schemes()}) and is text, for "
-            "pathlib drops a slash; a local file of such a name is written './name'"
+            f"neither a URL nor a plain path: a URL has '://' after its scheme ({_list_schemes()}) and is a str "
+            "(pathlib drops a slash); a local file of such a name is written './name'"
         )
         raise InvalidURL(message)
     if text == "~" or text.startswith("~/"):
@@ -274,7 +274,7 @@ def check_deletable(location: Location) -> None:
     """
     if _is_root(location.key):
         where = "every file of this machine" if location.local else "a whole bucket"
-        raise InvalidURL(f"this is {where}: name what is to be deleted in it", url=location.url)
+        raise InvalidURL(f"this is {where}: name the objects to delete in it", url=location.url)
     check_lived_in(location)
 
 
@@ -290,7 +290,7 @@ def check_lived_in(location: Location) -> None:
         return
     for what, directory in _lived_in():
         if os.path.samestat(found, directory):
-            message = f"this is {what}, or a directory above it: name what is to be deleted below it"
+            message = f"this is {what}, or a directory above it: name the objects to delete below it"
             raise InvalidURL(message, url=location.url)
 
 
@@ -376,7 +376,7 @@ def _find_installed_store(scheme: str) -> Store | None:
             by = f"the distribution {each.dist.name!r}" if each.dist is not None else "an unnamed distribution"
             offers[f"{each.value!r} of {by}"] = each
     if len(offers) > 1:
-        raise ConfigError(f"{scheme}:// is provided twice, by {' and by '.join(sorted(offers))}: uninstall one of them")
+        raise ConfigError(f"{scheme}:// has two providers, {' and by '.join(sorted(offers))}: uninstall one of them")
     for offer, entry in offers.items():
         return _load_store(scheme, offer, entry)
     return None
@@ -393,5 +393,5 @@ def _load_store(scheme: str, offer: str, entry: EntryPoint) -> Store:
         found = f"the class {kind.__name__}" if isinstance(kind, type) else kind_of(kind)
         raise ConfigError(f"{where} must be a class derived from penstock.stores.store.Store, got {found}")
     if scheme not in kind.schemes:
-        raise ConfigError(f"{where} says that its schemes are {', '.join(kind.schemes)}: give each its entry point")
+        raise ConfigError(f"{where} declares the schemes {', '.join(kind.schemes)}: add an entry point for each")
     return _get_instance(kind)

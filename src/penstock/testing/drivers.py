@@ -365,7 +365,7 @@ class ReadingTests(Setting):
             trial.read("key", 0, size, whole=True)
 
     def test_another_version_is_changed(self, trial: Trial) -> None:
-        """Check that reads are held to an ETag: whole, in part, and of unknown size."""
+        """Check that reads are bound to an ETag: whole, in part, and of unknown size."""
         old = trial.put("key", b"old bytes")
         trial.put("key", b"new bytes, and more of them")
         for span in (Span("key", 0, 9, old, whole=True), Span("key", 1, 3, old), Span("key", 0, 0, old)):
@@ -375,7 +375,7 @@ class ReadingTests(Setting):
             trial.get("key", old)
 
     def test_reads_of_any_version_name_the_version_that_they_read(self, trial: Trial) -> None:
-        """Check that answers to reads without an ETag give the object's, by which later reads are held, or none."""
+        """Check that answers to reads without an ETag return the object's, which pins later reads, or none."""
         trial.put("key", octets(1000))
         etag, driver = trial.head("key").etag, trial.driver
         exchanges: list[Exchange[Any]] = [
@@ -406,7 +406,7 @@ class ReadingTests(Setting):
             assert trial.keys() == []
 
     def test_metadata_comes_back(self, trial: Trial) -> None:
-        """Check that metadata (names in lower case) and the content type come back, also from a copy."""
+        """Check that metadata (names in lower case) and the content type are returned, also for a copy."""
         if not self.keeps_metadata:
             pytest.skip("this store has no place for metadata")
         notes = {"note": "some words: größer, 日本", "accent": "voilà … Å", "empty": "", "spaces": " a  b "}
@@ -466,7 +466,7 @@ class Uploading(Setting):
         assert etag in ("", trial.head("key").etag)
 
     def test_parts_may_be_copied_from_other_objects(self, trial: Trial) -> None:
-        """Check copied parts beside sent ones; a missing source raises ``NotFound``."""
+        """Check copied parts together with sent parts; a missing source raises ``NotFound``."""
         self._ask_for_part_copies()
         driver, uploads, size = trial.verb(PartCopy), trial.verb(Multipart), self.part_bytes
         data = octets(2 * size + 7)
@@ -501,7 +501,7 @@ class Uploading(Setting):
         assert trial.keys() == ["from"]
 
     def test_one_short_part_will_do(self, trial: Trial) -> None:
-        """Check that an only part may be short: the last part may have any size."""
+        """Check that a single part may be short: the last part may have any size."""
         driver = trial.verb(Multipart)
         upload = trial.do(driver.create("key", Attributes("text/plain")))
         etag = self._sender(trial, upload)(1, 0, b"little")

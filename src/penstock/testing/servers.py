@@ -1,4 +1,4 @@
-"""A raw-socket HTTP server whose every byte a script decides, even bytes that no correct server would send."""
+"""A raw-socket HTTP server that sends scripted bytes, even bytes that no correct server would send."""
 
 from __future__ import annotations
 

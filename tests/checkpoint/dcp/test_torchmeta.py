@@ -216,7 +216,7 @@ def test_torch_metadata_is_rebuilt_with_shared_objects_kept_shared():
     "thing", [print, os.system, torch.load, torch.nn.Linear], ids=["a builtin", "a program", "torch's own", "a module"]
 )
 def test_a_name_that_torch_does_not_write_there_is_refused_with_the_way_to_trust_it(thing):
-    with pytest.raises(pickle.UnpicklingError, match=r"which torch never writes there.*weights_only=False"):
+    with pytest.raises(pickle.UnpicklingError, match=r"which torch never writes in metadata.*weights_only=False"):
         build(pickle.dumps({"a": thing}))
 
 

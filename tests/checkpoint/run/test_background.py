@@ -82,7 +82,7 @@ def test_leaving_a_block_by_an_error_keeps_that_error_and_notes_the_other(server
     with pytest.raises(ZeroDivisionError) as caught, ps.AsyncCheckpointer(run) as checkpoints:
         checkpoints.save(1, {})
         raise ZeroDivisionError
-    assert "checkpoint under way failed" in caught.value.__notes__[0]
+    assert "running save failed" in caught.value.__notes__[0]
     with pytest.raises(Forbidden), ps.AsyncCheckpointer(run) as checkpoints:
         checkpoints.save(1, {})
 

@@ -258,7 +258,7 @@ def test_a_full_disk_leaves_the_older_steps(disk):
         filler = disk / "filler"
         filler.write_bytes(bytes((shutil.disk_usage(disk).free // 4096 - room) * 4096))
         for step, overwrite in ((2, False), (1, True)):
-            with pytest.raises(NoSpace, match="were to be written"):
+            with pytest.raises(NoSpace, match="cannot write"):
                 run.save(step, state(2), overwrite=overwrite)
             assert run.steps() == [1]
             same(run.restore(), state(1))

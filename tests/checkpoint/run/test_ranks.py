@@ -249,7 +249,7 @@ def test_places_that_do_not_fit_are_refused_by_name(alone, tmp_path):
         ({"a": torch.zeros(2).to_sparse()}, "'a' of another form"),
         ({"c": torch.zeros(1, dtype=torch.int64)}, r"'c', which has the dtype torch\.int64"),
         ({"a": 5}, "lacks 1 of the checkpoint's tensors"),
-        ({"b": {"n": torch.zeros(2), "t": torch.zeros(2)}}, r"tensor 'b\.n', and the checkpoint has none"),
+        ({"b": {"n": torch.zeros(2), "t": torch.zeros(2)}}, r"tensor 'b\.n', but the checkpoint has no tensor"),
         ({"b": {"t": torch.zeros(2), "m": 1}}, r"into\['b'\] has the key 'm', which the checkpoint lacks"),
         ({"d": 1}, "the checkpoint has no 'd'"),
     ):

@@ -228,7 +228,7 @@ def test_clean_continues_with_a_warning_without_upload_listing_support(server, c
     server.fail(lacking, when=Match(verb="uploads", times=None))
     with caplog.at_level("WARNING", "penstock"):
         assert len(run.clean(older_than_s=-5)) == 1
-    assert "unfinished uploads are left as they are" in caplog.text
+    assert "unfinished uploads were kept" in caplog.text
 
 
 def test_an_upload_that_never_ended_is_aborted_by_cleaning(server):
@@ -400,7 +400,7 @@ def test_a_machine_that_dies_while_a_folder_comes_back_has_no_half_of_it(written
 
 def test_state_step_and_folder_step_cannot_be_restored_as_each_other(written, tmp_path):
     run = ps.CheckpointManager(tmp_path / "run")
-    with pytest.raises(NotFound, match="no checkpoint"):
+    with pytest.raises(NotFound, match="no committed checkpoint"):
         run.restore_folder(tmp_path / "back")
     run.save(1, {})
     run.save_folder(2, written)

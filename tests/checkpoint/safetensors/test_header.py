@@ -98,8 +98,8 @@ def _entry(dtype="F32", shape=(2,), offsets=(0, 8)):
         ({"a": _entry(), "b": _entry(offsets=(9, 17))}, 17, "'b' at 9 to 17 leaves a gap"),
         ({"a": _entry(), "b": _entry(offsets=(0, 8))}, 8, "'b' at 0 to 8 overlaps"),
         ({"a": _entry(offsets=(1, 9))}, 9, "'a' at 1 to 9 leaves a gap"),
-        ({"a": _entry()}, 7, "'a', ends at byte 8 of the data, and there are 7"),
-        ({"a": _entry()}, 9, "'a', ends at byte 8 of the data, and there are 9"),
+        ({"a": _entry()}, 7, "'a', ends at byte 8 of the data, which has 7"),
+        ({"a": _entry()}, 9, "'a', ends at byte 8 of the data, which has 9"),
         ({}, 1, "no tensor, and the data ends at byte 0"),
         ({"a": _entry(offsets=(0, 7))}, 7, "'a' has 8 bytes and is at"),
         ({"a": _entry(offsets=(8, 0))}, 8, "'a' has 8 bytes and is at"),
@@ -168,7 +168,7 @@ def test_header_above_the_format_size_limit_is_refused():
         ("a", {"b": 1}, "must map str to str"),
         ("a", {1: "b"}, "must map str to str"),
         ("a", {"penstock.blocks": ""}, "reserved for Penstock"),
-        ("a", lambda: {"long": "x" * 100_000_000}, "100 MB are allowed"),  # not kept for all that comes after it
+        ("a", lambda: {"long": "x" * 100_000_000}, "more than 100 MB"),  # not kept for all that comes after it
     ],
 )
 def test_unencodable_name_or_metadata_is_refused(name, metadata, what):

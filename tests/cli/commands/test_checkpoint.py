@@ -48,7 +48,7 @@ def test_single_distributed_checkpoint_is_verified_by_its_own_url(penstock, tmp_
     done = penstock("checkpoint", "verify", str(tmp_path / "one"))
     assert (done.returncode, str(data) in done.stderr) == (5, True)
     none = penstock("checkpoint", "verify", str(tmp_path))
-    assert (none.returncode, "no checkpoint is committed" in none.stderr) == (1, True)
+    assert (none.returncode, "no committed checkpoint" in none.stderr) == (1, True)
 
 
 def test_damage_ends_verifying_with_5_and_is_named(penstock, tmp_path):

@@ -121,7 +121,7 @@ def test_a_missing_bucket_is_not_created(demo, own_server):
     words = ["--bucket", "not-there-at-all", "--endpoint", own_server.endpoint]
     status, _, err = demo(*words, **own_server.environment).end()
     assert status == 1
-    assert err == "penstock: no such bucket: the demo creates none, so make it first [s3://not-there-at-all/]\n"
+    assert err == "penstock: no such bucket: create it first [s3://not-there-at-all/]\n"
     with pytest.raises(KeyError):
         own_server.objects("not-there-at-all")
 
@@ -129,10 +129,10 @@ def test_a_missing_bucket_is_not_created(demo, own_server):
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (["--keep"], "name it with --bucket"),
-        (["--endpoint", "http://127.0.0.1:9"], "name it with --bucket"),
-        (["--provider", "gcs", "--bucket", "mine"], "is named by URL: gs://bucket"),
-        (["--provider", "ftp"], "speaks s3, gcs"),
+        (["--keep"], "pass it as --bucket"),
+        (["--endpoint", "http://127.0.0.1:9"], "pass it as --bucket"),
+        (["--provider", "gcs", "--bucket", "mine"], "pass your own bucket as a URL: gs://bucket"),
+        (["--provider", "ftp"], "must be one of s3, gcs"),
     ],
 )
 def test_options_that_contradict_one_another_are_refused(demo, words, remedy):

@@ -64,8 +64,8 @@ def test_wrong_uses_are_one_line(penstock, server, tree, tmp_path):
     for words, code, said in (
         ((str(tmp_path / "empty"), "s3://bucket/x", "--delete"), 1, "--allow-empty"),
         ((str(tmp_path / "none"), "s3://bucket/x"), 1, "no such directory"),
-        ((str(tree), str(tree / "x")), 2, "contain one another"),
-        ((str(tree / "a"), "s3://bucket/x"), 2, "penstock cp copies it"),
+        ((str(tree), str(tree / "x")), 2, "overlap"),
+        ((str(tree / "a"), "s3://bucket/x"), 2, "use penstock cp"),
         ((str(tree), "s3://bucket", "--delete"), 2, "--whole-bucket"),
         ((str(tree), "s3://bucket/x", "--report", str(tree / "report")), 2, "outside the trees"),
         ((str(tree), "s3://bucket/x", "--exclude", "[z-a]"), 2, "invalid glob"),

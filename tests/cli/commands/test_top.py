@@ -97,7 +97,7 @@ def test_without_a_directory_loaders_cannot_be_seen(penstock):
     done = penstock("top", PENSTOCK_NODE="off")
     assert (done.returncode, done.stderr) == (
         2,
-        "penstock: cannot watch loaders: PENSTOCK_NODE=off has them describe themselves nowhere\n",
+        "penstock: cannot watch loaders: PENSTOCK_NODE=off disables their status files\n",
     )
 
 
@@ -198,7 +198,7 @@ def test_metrics_of_a_process_are_shown_by_their_address(penstock):
     assert shown.returncode == 0
     assert json.loads(shown.stdout.splitlines()[0])["host"] == "s3.example"
     assert (other.returncode, other.stdout) == (1, "")
-    assert "no metrics of Penstock there" in other.stderr
+    assert "found no metrics of Penstock" in other.stderr
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_left(monkeypatch):
                     connection.sendall(b"p")
 
         threading.Thread(target=drip, daemon=True).start()
-        with pytest.raises(Unreachable, match="no whole answer within"):
+        with pytest.raises(Unreachable, match="no complete answer within"):
             top._page(f"http://127.0.0.1:{server.getsockname()[1]}/metrics")
         ended.set()
 

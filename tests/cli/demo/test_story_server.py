@@ -63,7 +63,7 @@ def test_an_endpoint_is_for_s3_alone():
 
 
 def test_missing_bucket_raises_not_found_and_is_never_created(own):
-    with pytest.raises(NotFound, match="the demo creates none"), borrow_prefix("not-there-at-all", None, keep=False):
+    with pytest.raises(NotFound, match="create it first"), borrow_prefix("not-there-at-all", None, keep=False):
         pytest.fail("there is nowhere to work")
     with pytest.raises(KeyError):
         own.objects("not-there-at-all")

@@ -84,7 +84,7 @@ def test_every_setting_is_taken():
 
 def test_unsupported_constructors_and_format_functions_raise_unusable(filled):
     for name in ("from_prefix", "from_objects", "from_manifest", "from_catalog"):
-        with pytest.raises(Unusable, match="made by its class"):
+        with pytest.raises(Unusable, match="has no named constructors"):
             getattr(DataFluxMapStyleDataset, name)("gs://bucket/")
     with pytest.raises(Unusable, match="plain function"):
         made(filled, data_format_fn=3)

@@ -110,7 +110,7 @@ def test_unsupported_client_methods_and_arguments_raise_errors(client, at):
         client.make_symlink(at("a"), at("b"))
     with pytest.raises(Unsupported, match=r"penstock\.events"):
         client.upload_files([], [], transfer_callback=print)
-    with pytest.raises(Unusable, match="made of a StorageClientConfig"):
+    with pytest.raises(Unusable, match="must be a StorageClientConfig"):
         msc.StorageClient("disk")
     client.commit_metadata()
 

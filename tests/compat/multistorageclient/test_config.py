@@ -48,7 +48,7 @@ def test_files_may_be_named(config, tmp_path):
 
 @pytest.mark.usefixtures("environment")
 def test_absent_named_files_do_not_become_those_of_the_environment(tmp_path):
-    with pytest.raises(ConfigError, match=r"no profile 'bucket': config_file_paths names .*none, and none is there"):
+    with pytest.raises(ConfigError, match=r"no profile 'bucket': none of config_file_paths exists: .*none"):
         StorageClientConfig.from_file([str(tmp_path / "none")], profile="bucket")
     assert StorageClientConfig.from_file([str(tmp_path / "none")]).profile == FILESYSTEM
     assert StorageClientConfig.from_file([], profile="bucket").base == "msc://bucket/"

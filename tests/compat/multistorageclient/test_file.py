@@ -89,7 +89,7 @@ def test_path_of_the_content_is_given_to_readers_alone(url):
     with msc.open(url) as file, open(file.resolve_filesystem_path(), "rb") as local:
         assert local.read() == TEXT
     if "disk" not in url:
-        with msc.open(url, "ab") as file, pytest.raises(ValueError, match="files that are read"):
+        with msc.open(url, "ab") as file, pytest.raises(ValueError, match="is for reading"):
             file.resolve_filesystem_path()
 
 

@@ -52,7 +52,7 @@ def test_many_are_transferred_and_the_first_failure_is_raised(base, tmp_path):
     assert [Path(file).read_text() for file in down] == ["0", "1", "2", "3", "4"]
     with pytest.raises(NotFound, match="none"):
         client.download_files([f"{path}/none", names[0]], down[:2])
-    with pytest.raises(Unusable, match="as many paths here as there"):
+    with pytest.raises(Unusable, match="numbers of paths must be equal"):
         client.download_files(names, down[:2])
 
 

@@ -142,7 +142,7 @@ def test_other_pipes_are_refused_by_name(command):
         ({"mode": "resampled"}, "resampled=True"),
         ({"handler": wds.warn_and_continue}, "handler= .* on_error"),
         ({"cache_dir": "cache"}, "cache_dir= .*CacheOptions"),
-        ({"nodesplitter": list}, "nodesplitter= of your own .* split_by_node"),
+        ({"nodesplitter": list}, "a custom nodesplitter= .* split_by_node"),
         ({"workersplitter": None}, "workersplitter="),
     ],
 )
@@ -157,7 +157,7 @@ def test_damaged_and_absent_shards_are_errors(tmp_path):
     with pytest.raises(ValueError, match="no samples"):
         wds.WebDataset(f"{tmp_path}/empty.tar")
     assert list(wds.WebDataset(f"{tmp_path}/empty.tar", empty_check=False)) == []
-    with pytest.raises(PenstockError, match="not all neighbours"):
+    with pytest.raises(PenstockError, match="not adjacent"):
         wds.WebDataset(f"{tmp_path}/apart.tar")
     with pytest.raises(NotFound):
         wds.WebDataset(f"{tmp_path}/none.tar")

@@ -246,7 +246,7 @@ def test_refresh_finds_keys_that_sort_after_the_last_key(bucket):
 
 def test_refresh_refuses_unsupported_catalogs_with_the_reason(tree):
     scanned = ps.Catalog.scan(f"{tree}/")
-    refused(Unusable, "not in order", scanned[::-1].refresh)
+    refused(Unusable, "not sorted", scanned[::-1].refresh)
     refused(Unusable, "labels=", scanned.refresh, labels="folder")
     refused(Unusable, "labels=", scanned.with_labels("folder").refresh)
     refused(Unusable, "labels=", scanned.with_columns(a=[1] * 30).refresh)

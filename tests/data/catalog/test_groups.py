@@ -296,11 +296,11 @@ class TestFile:
     def test_root_for_each_field_of_a_plain_catalog_is_refused(self):
         url = f"memory://bucket/{uuid.uuid4().hex}"
         catalog("a").save(url)
-        refused(ManifestError, "there are none", Catalog.open, url, root={"image": "memory://bucket/"})
+        refused(ManifestError, "it has no fields", Catalog.open, url, root={"image": "memory://bucket/"})
 
     def test_function_cannot_be_saved(self):
         found = catalog("a.jpg").with_groups(lambda name: (name[0], name[2:]))
-        refused(Unusable, "a function has formed", found.save, f"memory://bucket/{uuid.uuid4().hex}")
+        refused(Unusable, "a function formed", found.save, f"memory://bucket/{uuid.uuid4().hex}")
 
     LIES = {  # noqa: RUF012  never changed
         "another lead": lambda group: group.update(lead="depth"),

@@ -100,7 +100,7 @@ def test_classes_travel_with_parts_files_and_pickles():
         (NAMES, "folders", "has 0 groups"),
         (NAMES, "(a)(b)", "has 2 groups"),
         (NAMES, "(", "not a valid pattern"),
-        (NAMES, re.compile(rb"(x)"), "a pattern has one"),
+        (NAMES, re.compile(rb"(x)"), "the pattern must have one"),
         (NAMES, ["cat"], "has 1 values, the catalog 4 objects"),
         (NAMES, [0, 1, 1, 0], "need classes="),
         (NAMES, {"dog": 1}, "labels must be"),

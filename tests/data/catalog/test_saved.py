@@ -281,7 +281,7 @@ def test_many_ranges_of_one_long_key_are_refused_before_their_names_are_joined()
     at["bytes"] = len(long)
     for before, each in itertools.pairwise(header["vectors"]):
         each["offset"] = -(-(before["offset"] + before["bytes"]) // 64) * 64
-    _refused(_sealed(header, columns), "longer key")
+    _refused(_sealed(header, columns), "key is too long")
 
 
 def test_excessive_key_count_without_key_bytes_is_refused():

@@ -104,7 +104,7 @@ def test_a_class_with_fewer_objects_than_parts_is_named():
 @pytest.mark.parametrize(
     ("parts", "word"),
     [
-        ((), "split into what"),
+        ((), "split needs fractions or counts"),
         ((0,), "counts are 1 or more"),
         ((0.0,), "between 0 and 1"),
         ((1,), "one object or all"),

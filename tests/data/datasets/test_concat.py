@@ -251,7 +251,7 @@ def test_subclass_and_its_slice_read_themselves(parts, expected):
         (lambda parts: ps.concat(*parts, seed=1), "seed and place of map-style datasets"),
         (
             lambda parts: ps.concat(parts[0], ps.IterableDataset(parts[2].catalog, shuffle=True)),
-            "the order is one over all samples",
+            "must have no order",
         ),
         (
             lambda parts: ps.concat(parts[0], ps.IterableDataset(parts[2].catalog, place=ps.Place(1, 4))),

@@ -39,9 +39,11 @@ def test_indices_as_lists_have_them(folder):
     assert dataset[torch.tensor(4)] == dataset[np.int64(4)] == 4
     for beyond in (30, -31):
         for read in (dataset, dataset[:], ps.concat(dataset[:10], dataset[10:]), Own(dataset.catalog)[:]):
-            with pytest.raises(IndexError, match=f"sample {beyond} does not exist: there are 30, from 0"):
+            with pytest.raises(
+                IndexError, match=f"sample {beyond} does not exist: the dataset has 30, numbered from 0"
+            ):
                 read[beyond]
-        with pytest.raises(IndexError, match=f"index {beyond} in a catalog of 30 objects"):
+        with pytest.raises(IndexError, match=f"index {beyond} is outside a catalog of 30 objects"):
             dataset.catalog[beyond]
     with pytest.raises(TypeError):
         dataset["3"]

@@ -216,7 +216,7 @@ def test_persistent_workers_of_torch_refuse_weights_that_they_do_not_know(source
     loader = TorchDataLoader(batches, batch_size=None, num_workers=1, persistent_workers=True)
     assert len([*loader]) == 15
     batches.load_state_dict(state, new_weights={"objects": 1, "shards": 6, "files": 1})
-    with pytest.raises(Unusable, match="worker processes still have the ones from before"):
+    with pytest.raises(Unusable, match="worker processes still have the old ones"):
         next(iter(loader))
 
 
@@ -405,11 +405,11 @@ class TestRefusals:
         ("arguments", "words"),
         [
             ({"weights": {"objects": 1}}, "weights lacks the source"),
-            ({"weights": WEIGHTS | {"x": 1}}, "names 'x'"),
+            ({"weights": WEIGHTS | {"x": 1}}, "unknown source 'x'"),
             ({"weights": [1, 2, 3]}, "weights must be a mapping"),
             ({"weights": WEIGHTS, "temperature": 1}, "exclude one another, got weights and temperature"),
-            ({"repeats": {"x": 1}}, "repeats names 'x'"),
-            ({"repeats": {"files": 2}, "ends": "longest"}, "ends is for weights"),
+            ({"repeats": {"x": 1}}, "repeats: unknown source 'x'"),
+            ({"repeats": {"files": 2}, "ends": "longest"}, "ends= needs weights"),
             ({"temperature": 2}, "temperature must be"),
             ({"ends": "never"}, "ends must be"),
             ({"batches": "mixed"}, "batches must be"),
@@ -418,12 +418,12 @@ class TestRefusals:
             ({"epoch_samples": 1 << 70}, r"more than 2\^62 samples"),
             ({"weights": WEIGHTS | {"files": 1e-300}}, r"more than 2\^62 samples"),
             ({"epoch_samples": 10, "ends": "once"}, "pass one of the two"),
-            ({"ends": "once", "batches": "one-source"}, "does not go with"),
+            ({"ends": "once", "batches": "one-source"}, "cannot be combined with"),
             ({"weights": ps.order.Schedule([(0, WEIGHTS)])}, "pass epoch_samples="),
-            ({"weights": ps.order.Schedule([(0, WEIGHTS)]), "ends": "once"}, "does not go with"),
+            ({"weights": ps.order.Schedule([(0, WEIGHTS)]), "ends": "once"}, "cannot be combined with"),
             ({"weights": ps.order.Schedule([(0, {"x": 1})]), "epoch_samples": 9}, "lacks the source"),
             ({"on_error": "skip"}, "on_error must be a mapping"),
-            ({"on_error": {"x": "skip"}}, "on_error names 'x'"),
+            ({"on_error": {"x": "skip"}}, "on_error: unknown source 'x'"),
             ({"on_error": {"files": "drop"}}, "must be 'raise' or 'skip'"),
         ],
     )
@@ -506,7 +506,7 @@ class TestRefusals:
     def test_epochs_beyond_counting(self, sources):
         loader = loader_of(sources)
         loader.set_epoch(1 << 61)
-        with pytest.raises(Unusable, match=r"2\^62 samples are most"):
+        with pytest.raises(Unusable, match=r"the limit is 2\^62 samples"):
             next(iter(loader))
 
     def test_a_shuffle_that_does_not_reach_a_source(self, sources, places):

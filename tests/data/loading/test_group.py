@@ -64,7 +64,7 @@ def test_merging_damaged_missing_or_zero_reports_raises(tmp_path):
     for name in ("none.json", "none-*.json"):
         with pytest.raises(NotFound):
             ps.observe.merge_reports([tmp_path / name])
-    with pytest.raises(Unusable, match="one report or more"):
+    with pytest.raises(Unusable, match="needs at least one report"):
         ps.observe.merge_reports([])
 
 

@@ -71,7 +71,7 @@ def position(loader: ps.DataLoader) -> tuple[int, int]:
         ({"num_workers": -1}, "num_workers"),
         ({"prefetch": 0}, "prefetch"),
         ({"decode_threads": 0}, "decode_threads"),
-        ({"decode_threads": 2, "num_workers": 1}, "workers transform in their own process"),
+        ({"decode_threads": 2, "num_workers": 1}, "worker processes do not use it"),
         ({"on_error": "ignore"}, "on_error"),
         ({"tail": "even"}, "tail"),
         ({"batch_size": 0}, "1 or more"),
@@ -609,7 +609,7 @@ def test_an_iteration_whose_persistent_workers_were_taken_over_ends_with_an_erro
     first = iter(loader)
     next(first)
     assert len([*loader]) == 8
-    with pytest.raises(Unusable, match="a later one has taken over"):
+    with pytest.raises(Unusable, match="a later one has taken"):
         next(first)
 
 

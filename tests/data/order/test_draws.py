@@ -181,7 +181,7 @@ def test_an_epoch_before_the_present_stage_is_refused():
     mixture = Mixture(sources=(source,), steps=steps_of({"s0": 1}, ["s0"]), stage=MixtureStage(3, 0, 30, (30,)))
     draws = Draws(mixture, 2, 1, 0)
     assert draws.at(3, 0) == (30,)
-    with pytest.raises(Unusable, match="epoch 2 is before the present weights"):
+    with pytest.raises(Unusable, match="epoch 2 is before the current weights"):
         draws.lookup(2)
 
 

@@ -201,7 +201,7 @@ class TestRefusals:
             ({"a": 1, "c": 1}, {}, None, StateMismatch, r"differ \(added 'c', removed 'b'\): pass new_weights="),
             ({"a": 3, "b": 1}, {"epoch_samples": 99}, None, StateMismatch, "the length of an epoch"),
             ({"a": 3, "b": 1}, {"batches": "random"}, None, StateMismatch, "cannot change during a run"),
-            ({"a": 3, "b": 1}, {}, {"a": 1, "b": 1, "x": 1}, Unusable, "names 'x', which is no source"),
+            ({"a": 3, "b": 1}, {}, {"a": 1, "b": 1, "x": 1}, Unusable, "unknown source 'x'"),
         ],
         ids=["weights", "sources", "length of an epoch", "batches", "weights of other sources"],
     )
@@ -215,7 +215,7 @@ class TestRefusals:
         order = Mixture(sources=sources, steps=plan.order.steps, epoch_samples=100)
         other = MixturePlan(samples=order.samples, batch=8, order=order, seed=3)
         for new in (None, True, {"a": 1, "b": 2}):
-            with pytest.raises(StateMismatch, match="source 'b' has other samples"):
+            with pytest.raises(StateMismatch, match="source 'b' differs from the state in samples"):
                 go_on(other, self.state(), 1, new_weights=new)
 
     def test_another_global_batch_without_a_word(self):

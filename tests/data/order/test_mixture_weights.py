@@ -21,7 +21,7 @@ def test_only_the_proportion_of_weights_counts():
     ("weights", "words"),
     [
         ({"a": 1}, "lacks the source 'b'"),
-        ({"a": 1, "b": 1, "c": 1}, "names 'c', which is no source"),
+        ({"a": 1, "b": 1, "c": 1}, "unknown source 'c'"),
         ({"a": -1, "b": 1}, r"weights\['a'\] must be a number that is 0 or more, got -1"),
         ({"a": math.nan, "b": 1}, "got nan"),
         ({"a": math.inf, "b": 1}, "got inf"),
@@ -49,7 +49,7 @@ def test_temperature_goes_from_alike_to_by_size():
 
 def test_repeats_multiply_the_sizes():
     assert by_repeats({"b": 2.5}, {"a": 100, "b": 4}) == {"a": 100, "b": 10}
-    for wrong, words in (({"c": 2}, "'c', which is no source"), ({"a": -1}, "0 or more"), (3, "must be a mapping")):
+    for wrong, words in (({"c": 2}, "unknown source 'c'"), ({"a": -1}, "0 or more"), (3, "must be a mapping")):
         with pytest.raises(Unusable, match=words):
             by_repeats(wrong, {"a": 100, "b": 4})
 
@@ -81,13 +81,13 @@ class TestSchedule:
     @pytest.mark.parametrize(
         ("stages", "words"),
         [
-            ([], "takes stages"),
-            ({0: {"a": 1}}, "takes stages"),
-            ("ab", "takes stages"),
-            ([(0,)], "a stage is a position and weights"),
-            ([(0, 5)], "a stage is a position and weights"),
+            ([], "stages must be a list"),
+            ({0: {"a": 1}}, "stages must be a list"),
+            ("ab", "stages must be a list"),
+            ([(0,)], "a stage must be a position and weights"),
+            ([(0, 5)], "a stage must be a position and weights"),
             ([(5, {"a": 1})], "begin at 0"),
-            ([(0, {"a": 1}), (9, {"a": 1}), (8, {"a": 1})], "do not fall"),
+            ([(0, {"a": 1}), (9, {"a": 1}), (8, {"a": 1})], "not decrease"),
             ([(-1, {"a": 1})], "position of a stage"),
             ([(0.5, {"a": 1})], "position of a stage"),
         ],

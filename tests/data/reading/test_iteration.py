@@ -353,7 +353,7 @@ def test_a_part_of_a_mesh_is_taken_as_it_is_and_a_rank_outside_refused(init_meth
     assert columns == ((0, 2), (1, 2), (0, 2), (1, 2))
     assert all("cannot tell" in each for each in whole)
     assert some[:2] == ((0, 2), (1, 2))
-    assert all("not part of the mesh" in each for each in some[2:])
+    assert all("outside of the mesh" in each for each in some[2:])
 
 
 def test_a_places_numbers_are_pythons_so_that_they_do_not_overflow():

@@ -557,7 +557,7 @@ class TestManifest:
 
     def test_misuse_is_refused(self, base):
         manifest = self.written(base, "list", "i/1.jpg\n")
-        with pytest.raises(Unusable, match="parser= reads one without columns"):
+        with pytest.raises(Unusable, match="fields= is for a manifest with columns"):
             ps.MapDataset.from_manifest(manifest, fields=("a", "b"), parser=list)
         with pytest.raises(Unusable, match="names of several fields"):
             ps.MapDataset.from_manifest(manifest, fields="image")

@@ -242,7 +242,7 @@ class TestWeightedShuffles:
         plain = ps.MapDataset.from_prefix(dataset.catalog.root + dataset.catalog.base)
         with pytest.raises(Unusable, match="no classes"):
             ps.DataLoader(plain, 8, shuffle=ps.order.WeightedShuffle())
-        with pytest.raises(Unusable, match="for a dataset with a catalog"):
+        with pytest.raises(Unusable, match="needs a dataset with a catalog"):
             ps.BatchSampler(range(10), 2, shuffle=ps.order.WeightedShuffle())
         by_sample = ps.order.WeightedShuffle([1] * 9 + [0])
         assert sorted(sum(ps.BatchSampler(range(10), 2, shuffle=by_sample), [])) == [*range(9)]

@@ -75,7 +75,7 @@ def test_datasets_read_each_file_once(tmp_path, kind):
 def test_files_that_are_cut_off_are_refused(kind):
     data = COMPRESS[kind](random.Random(0).randbytes(1000).hex().encode())
     for stop in (4, 12, len(data) // 2, len(data) - 1):
-        refused(Damaged, "cut off", walked, CompressedJsonlFormat(), data[:stop])
+        refused(Damaged, "truncated", walked, CompressedJsonlFormat(), data[:stop])
 
 
 @pytest.mark.parametrize("kind", COMPRESS)
@@ -93,7 +93,7 @@ def test_damage_is_an_error_of_ours_or_other_lines(kind, seed):
 
 def test_other_files_are_refused():
     refused(Unsupported, "neither with gzip nor with zstd", walked, CompressedJsonlFormat(), b'{"a": 1}\n')
-    refused(Unsupported, "decompress it once", next, CompressedJsonlFormat().walk(3 << 30))
+    refused(Unsupported, "store it decompressed", next, CompressedJsonlFormat().walk(3 << 30))
 
 
 MEMBERS = [(f"{at:02}.{field}", f"{field}{at}".encode() * at) for at in range(12) for field in ("jpg", "cls")]
@@ -137,7 +137,7 @@ def test_records_are_those_of_the_plain_tfrecord_file(kind):
 def test_damaged_archives_are_errors_of_ours_or_other_samples(form, kind, seed):
     draw = random.Random(seed)
     data = COMPRESS[kind](tar(MEMBERS) if form.name == "tar.gz" else tfrecord([b"x" * at for at in range(40)]))
-    refused(Damaged, "cut off", walked, form, data[: len(data) // 2])
+    refused(Damaged, "truncated", walked, form, data[: len(data) // 2])
     for _ in range(200):
         damaged = bytearray(data)
         damaged[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
@@ -149,7 +149,7 @@ def test_damaged_archives_are_errors_of_ours_or_other_samples(form, kind, seed):
 
 @pytest.mark.parametrize("form", [CompressedTarFormat(), CompressedTFRecordFormat()], ids=lambda form: form.name)
 def test_files_of_more_bytes_than_may_be_held_or_none_are_refused(form):
-    refused(Unsupported, "decompress it once", next, form.walk(3 << 30))
+    refused(Unsupported, "store it decompressed", next, form.walk(3 << 30))
     refused(Damaged, "has 0 bytes", walked, form, b"")
 
 

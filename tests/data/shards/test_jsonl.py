@@ -111,7 +111,7 @@ class TestFields:
             (b'{"text": 1', "not JSON: Expecting"),
             (b"\xff", "not JSON: 'utf-8'"),
             (b"[" * 100_000, "not JSON: maximum recursion"),
-            (b"[1]", "another kind"),
+            (b"[1]", "must be a JSON object"),
             (b'{"a": 1, "b": 2}', "no field 'text', only 'a', 'b'"),
             (b'{"text": ' + b"1" * 5000 + b"}", "not JSON: Exceeds the limit"),
         ],

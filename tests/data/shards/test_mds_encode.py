@@ -78,7 +78,7 @@ def test_encodings_are_those_of_the_type(name, value, encoding):
     "value", [object(), {1: b"x"}, {b"x"}, np.zeros(3, complex), np.zeros(3, bool), np.datetime64("NaT")]
 )
 def test_values_without_an_encoding_are_refused(value):
-    refused(Unusable, "no encoding of MDS holds: leave it out", encoding_of, "x", value)
+    refused(Unusable, "MDS cannot encode: leave it out", encoding_of, "x", value)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_columns_are_checked():
         refused(Unusable, "mapping from names to encodings", columns_from, wrong)
     for encoding in ("pkl", "pil", "list[pil]", "image", 5, None, "ndarray:object", "ndarray:int8:0"):
         refused(Unusable, "cannot write the column 'x' as", columns_from, {"x": encoding})
-    with pytest.raises(Unusable, match="no field 'b', only a: MDS has the same in every sample"):
+    with pytest.raises(Unusable, match="no field 'b', only a: MDS needs the same fields in every sample"):
         encoded_row({"a": 1}, columns_from({"a": "int", "b": "int"}))
 
 

@@ -101,5 +101,5 @@ def test_plain_and_compressed_shards_are_not_mixed():
 @pytest.mark.parametrize("form", ["jsonl", "tfrecord"])
 def test_arguments_of_archives_are_refused(tmp_path, form, argument):
     if (form, argument) != ("jsonl", "fields"):
-        with pytest.raises(Unusable, match=f"{form} shards take no {argument}="):
+        with pytest.raises(Unusable, match=f"{form} shards do not support {argument}="):
             ps.Catalog.from_shards(tmp_path, format=form, **{argument: "error"})

@@ -249,7 +249,7 @@ def test_wids_index_with_a_lost_shard_or_another_size_is_refused(tmp_path):
     (tmp_path / "0.tar").write_bytes(tar(MEMBERS))
     size = (tmp_path / "0.tar").stat().st_size
     both = wids(tmp_path, {"0.tar": 40, "1.tar": 40})
-    with pytest.raises(Damaged, match=r"the index names '1\.tar', which is not there.*index\.json"):
+    with pytest.raises(Damaged, match=r"the index lists '1\.tar', which does not exist.*index\.json"):
         ps.Catalog.from_shards(f"{tmp_path}/", index=both)
     assert len(ps.Catalog.from_shards(f"{tmp_path}/*.tar", index=both)) == 40
     for stated in (size, size + 512):
@@ -257,7 +257,7 @@ def test_wids_index_with_a_lost_shard_or_another_size_is_refused(tmp_path):
         (tmp_path / "index.json").write_text(json.dumps({"shardlist": listed}))
         if stated == size:
             assert len(ps.Catalog.from_shards(f"{tmp_path}/", index=both)) == 40
-    with pytest.raises(Damaged, match=rf"the index states {size + 512} bytes for '0\.tar', which has {size}"):
+    with pytest.raises(Damaged, match=rf"the index declares {size + 512} bytes for '0\.tar', which has {size}"):
         ps.Catalog.from_shards(f"{tmp_path}/", index=both)
 
 

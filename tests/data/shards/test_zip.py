@@ -98,7 +98,7 @@ def test_samples_are_those_that_zipfile_reads(drawn, streamed, wide, comment, pr
         found = flat(samples(ZipFormat(), data))
     except Damaged as error:
         # Signature and sums of nothing, as drawn here: an end that a stored member may have.
-        if streamed and "not known for certain" in str(error) and any(b"PK\7\x08" in each for _, each in members):
+        if streamed and "is ambiguous" in str(error) and any(b"PK\7\x08" in each for _, each in members):
             return
         raise
     assert found == read_by_zipfile(data)
@@ -208,7 +208,7 @@ class TestNames:
 
     def test_names_with_nul_or_wrong_utf_8_are_refused(self):
         data = zipped([("é.jpg", b"1")])
-        refused(Damaged, "is not UTF-8", walked, ZipFormat(), data.replace("é".encode(), b"\xc3("))
+        refused(Damaged, "as UTF-8, but is not", walked, ZipFormat(), data.replace("é".encode(), b"\xc3("))
         refused(Damaged, "has a NUL", walked, ZipFormat(), data.replace("é".encode(), b"\xc3\0"))
 
 
@@ -276,7 +276,7 @@ class TestStreamed:
         twelve = bytes(12) + b"PK\3\4"
         assert samples(ZipFormat(), zipped([("a.x", twelve)], streamed=True)) == [("a", {"x": twelve})]
         hidden = b"PK\7\x08" + bytes(12) + b"PK\3\4"
-        with pytest.raises(Damaged, match=r"'a.x' is not known for certain"):
+        with pytest.raises(Damaged, match=r"'a.x' is ambiguous"):
             samples(ZipFormat(), zipped([("a.x", hidden)], streamed=True))
         almost = b"1PK\7\x08" + struct.pack("<III", 5, 1, 1) + b"PK\3\4"
         assert samples(ZipFormat(), zipped([("a.x", almost)], streamed=True)) == [("a", {"x": almost})]
@@ -342,20 +342,22 @@ class TestRefused:
 
     def test_number_of_members_beyond_the_directory_is_refused(self):
         data = patched(zipped(PAIRS), -14, "<HH", 60000, 60000)
-        refused(Damaged, "60000 members, it says, and 204 bytes", walked, ZipFormat(), data)
+        refused(Damaged, "declares 60000 members, .* of 204 bytes", walked, ZipFormat(), data)
 
     def test_ten_million_members_in_a_small_file_are_refused(self):
         data = zipped([(f"{number}.x", b"") for number in range(65536)])
         end = len(data) - 22 - 20 - 56
-        refused(Damaged, "10000000 members, it says", walked, ZipFormat(), patched(data, end + 24, "<QQ", 10**7, 10**7))
+        refused(Damaged, "declares 10000000 members", walked, ZipFormat(), patched(data, end + 24, "<QQ", 10**7, 10**7))
 
     def test_wrong_numbers_of_members_are_refused(self):
-        refused(Damaged, "has 4 members, and not 3", walked, ZipFormat(), patched(zipped(PAIRS), -14, "<HH", 3, 3))
+        refused(
+            Damaged, "has 4 members, but .* declares 3", walked, ZipFormat(), patched(zipped(PAIRS), -14, "<HH", 3, 3)
+        )
 
     def test_directory_that_is_not_where_the_end_says_is_refused(self):
         data = zipped(PAIRS)
-        refused(Damaged, "not as many before its end", walked, ZipFormat(), patched(data, -10, "<I", len(data)))
-        refused(Damaged, "not as many before its end", walked, ZipFormat(), patched(data, -6, "<I", len(data)))
+        refused(Damaged, "beyond the end of the file", walked, ZipFormat(), patched(data, -10, "<I", len(data)))
+        refused(Damaged, "beyond the end of the file", walked, ZipFormat(), patched(data, -6, "<I", len(data)))
         refused(Damaged, "no entry of a zip directory", walked, ZipFormat(), patched(data, entries(data)[1], "<I", 0))
 
     def test_directory_of_gigabytes_is_refused_before_it_is_read(self):
@@ -392,9 +394,9 @@ class TestRefused:
     def test_sizes_that_no_compression_reaches_are_refused(self):
         data = zipped([("a.x", b"1" * 100)], DEFLATED)
         [entry] = entries(data)
-        with pytest.raises(Damaged, match="has 4000000000 bytes, it says, of only"):
+        with pytest.raises(Damaged, match="declares 4000000000 bytes, too many for"):
             walked(ZipFormat(), patched(data, entry + 24, "<I", 4_000_000_000))
-        with pytest.raises(Damaged, match="has 2000000000 bytes, it says, of only"):
+        with pytest.raises(Damaged, match="declares 2000000000 bytes, too many for"):
             ZipFormat().sample(memoryview(patched(data, 22, "<I", 2_000_000_000))[:entry])
 
     @pytest.mark.parametrize("streamed", [False, True])
@@ -420,7 +422,7 @@ class TestRefused:
         refused(Damaged, r"'a' has the field 'jpg' twice, at bytes 0 and 36", walked, ZipFormat(), data)
 
     def test_members_of_a_sample_apart_are_refused(self):
-        refused(Unsupported, r"'a' are not all neighbours", walked, ZipFormat(), zipped([PAIRS[0], PAIRS[2], PAIRS[1]]))
+        refused(Unsupported, r"'a' are not adjacent", walked, ZipFormat(), zipped([PAIRS[0], PAIRS[2], PAIRS[1]]))
 
 
 @given(

@@ -349,7 +349,7 @@ def test_datasets_end_to_end_have_indices_and_slices(joined):
     assert [each.tolist() for each in both[at - 2 : at + 2]] == expected[at - 2 : at + 2]
     with pytest.raises(IndexError, match="does not exist"):
         both[len(expected)]
-    with pytest.raises(Unusable, match="must be of neighbours, got step 2"):
+    with pytest.raises(Unusable, match="must have step 1, got step 2"):
         both[::2]
 
 
@@ -438,7 +438,7 @@ def test_datasets_end_to_end_stack_windows_of_one_length(folder, pair, tmp_path_
             "int64 arrays of 10 tokens and int64 windows of 10 tokens",
         ),
     ):
-        with pytest.raises(Unusable, match=f"a batch is one array, and the datasets have {says}.* or pass collate_fn="):
+        with pytest.raises(Unusable, match=f"a batch is one array, but the datasets have {says}.* or pass collate_fn="):
             first(*parts)
         with pytest.raises(Unusable, match="a batch is one array"):
             ps.DataLoader(ps.Mix({"a": parts[0], "b": parts[1]}), 4)
@@ -487,7 +487,7 @@ def test_slices_are_datasets_of_neighbours(folder, arrays):
         assert [each.tolist() for each in part] == expected[rows]
         batches = ps.DataLoader(part, 16, shuffle=ps.order.Lanes(block_bytes=4000, window_blocks=2))
         assert sorted(each for batch in batches for each in batch.tolist()) == sorted(expected[rows])
-    with pytest.raises(Unusable, match=r"must be of neighbours, got step 2"):
+    with pytest.raises(Unusable, match=r"must have step 1, got step 2"):
         dataset[::2]
     with pytest.raises(StateMismatch):
         ps.DataLoader(dataset[:100], 8).load_state_dict(ps.DataLoader(dataset[1:101], 8).state_dict())
@@ -541,8 +541,8 @@ def test_failing_transform_names_the_sample(folder):
         ({"length": 0}, "length must be 1 or more"),
         ({"length": 2.5}, "length must be a whole number"),
         ({"stride": 0}, "stride must be 1 or more"),
-        ({"length": None, "stride": 4}, "stride is the distance of windows"),
-        ({"length": None}, r"no Megatron index \(.idx\) beside this file: length=None needs it; pass length="),
+        ({"length": None, "stride": 4}, "stride= needs length="),
+        ({"length": None}, r"has no Megatron index \(.idx\): length=None needs it; pass length="),
         ({"documents": "yes"}, "documents must be True or False"),
         ({"across": 1.5}, "across must be True or False"),
         ({"across": True, "documents": True}, "in which documents have no borders: leave it out, or documents="),
@@ -561,7 +561,7 @@ def test_failing_transform_names_the_sample(folder):
 def test_wrong_arguments_are_refused(folder, options, says):
     with pytest.raises(ps.PenstockError, match=says):
         opened(folder, **options)
-    with pytest.raises(Unusable, match=r"made by TokenDataset\.from_shards"):
+    with pytest.raises(Unusable, match=r"create a TokenDataset by TokenDataset\.from_shards"):
         ps.TokenDataset(f"{folder}/")
 
 

@@ -98,7 +98,7 @@ def test_raw_format_ignores_indexes(folder):
         ("{}/", {"format": "llmc"}, Damaged, "no header of llm.c.*a.bin"),
         ("{}/", {"dtype": "uint32"}, Unusable, "uint16 tokens, not uint32: leave dtype= out"),
         (["{}/a.bin", "{}/lines.jsonl"], {}, Unusable, "MapDataset.from_shards reads it, or pass format='raw'.*lines"),
-        (["{}/a.bin.gz"], {"dtype": "uint8"}, Unusable, r"of another format: unpack it, or .*a\.bin\.gz"),
+        (["{}/a.bin.gz"], {"dtype": "uint8"}, Unusable, r"belongs to another format: unpack it, or .*a\.bin\.gz"),
         ("{}/lines.jsonl", {}, NotFound, r"\(.bin, .npy, .ds, .idx\): ps.MapDataset.from_shards reads it"),
         ("{}/notes.txt", {}, NotFound, "in a file of another name, pass a list of URLs"),
         ("{}/c.npy", {"format": "megatron"}, NotFound, "format='megatron' needs it; leave that out"),
@@ -117,11 +117,11 @@ def test_unreadable_files_and_wrong_arguments_are_refused(folder, urls, options,
 def test_missing_half_of_a_pair_is_named(folder):
     (folder / "a.bin").unlink()
     for urls in (f"{folder}/", f"{folder}/*.idx", [f"{folder}/a.idx"]):
-        with pytest.raises(NotFound, match=r"the index is there, and not the .bin beside it.*a\.bin"):
+        with pytest.raises(NotFound, match=r"the index exists, but its .bin does not.*a\.bin"):
             found(urls)
     (folder / "b.idx").unlink()
     for urls in (f"{folder}/b", f"{folder}/b*.bin", [f"{folder}/b.bin"]):
-        with pytest.raises(NotFound, match=r"no Megatron index \(.idx\) beside this file.*b\.bin"):
+        with pytest.raises(NotFound, match=r"this file has no Megatron index \(.idx\).*b\.bin"):
             found(urls, units="documents")
         with pytest.raises(NotFound, match=r"no Megatron index"):
             found(urls, "megatron")
@@ -145,7 +145,7 @@ def test_hostile_index_names_its_file(folder):
 
 def test_file_beside_a_foreign_idx_is_not_read_as_raw(folder):
     (folder / "b.idx").write_bytes(b"another program's index of forty bytes..")
-    with pytest.raises(Damaged, match=r"no index of Megatron: to read without it pass format='raw'.*b\.idx"):
+    with pytest.raises(Damaged, match=r"not an index of Megatron: to read without it pass format='raw'.*b\.idx"):
         found(f"{folder}/", dtype="uint16")
 
 
@@ -225,7 +225,7 @@ def test_documents_of_datatrove_are_those_of_its_index(tmp_path, dtype):
         ([2, 5, 8], {}, Damaged, "accounts for 8 tokens, which have 2 or 4 bytes"),
         ([2, 5, 18], {}, Damaged, "accounts for 18 tokens, which have 2 or 4 bytes"),
         ([2, 9], {"dtype": "uint32"}, Damaged, "accounts for 9 tokens of type uint32"),
-        ([2**63, 9], {}, Damaged, "no file is so large"),
+        ([2**63, 9], {}, Damaged, "beyond any file"),
         ([2, 9], {"format": "raw"}, Unusable, r"\.ds\.index have"),
         ([2, 9], {"documents": False}, NotFound, "documents, not sequences"),
         (None, {}, NotFound, r"no index of datatrove \(\.ds\.index\)"),

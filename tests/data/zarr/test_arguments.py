@@ -30,8 +30,8 @@ WRONG = [
     ({"output": "jax"}, "output must be 'torch' or 'numpy', got 'jax'"),
     ({"decode_cf": "yes"}, "decode_cf must be True or False, got 'yes'"),
     ({"transform": 3}, "transform must be a function of a sample, got 3"),
-    ({"batch_size": 4}, r"batch_size= is the loader's: ps\.DataLoader\(dataset, batch_size"),
-    ({"num_workers": 4}, "num_workers= is the loader's"),
+    ({"batch_size": 4}, r"pass batch_size= to the loader: ps\.DataLoader\(dataset, batch_size"),
+    ({"num_workers": 4}, "pass num_workers= to the loader"),
     ({"chunks": 4}, "no argument chunks=: the samples of whole chunks"),
     ({"patches": {"y": 2}}, "no argument patches=: did you mean patch="),
     ({"variables": ["t2m"]}, "no argument variables=: some arrays of a group are chosen by a mapping"),
@@ -40,18 +40,18 @@ WRONG = [
     ({"memory_bytes": 0}, "memory_bytes must be 1 or more, got 0"),
     ({"lanes": 0}, "lanes must be 1 or more, got 0"),
     ({"shuffle": "yes"}, "shuffle must be True, False or an order"),
-    ({"dims": "Time"}, "dims names 'Time', .*did you mean 'time'"),
-    ({"patch": {"X": 3}}, "patch names 'X', .*did you mean 'x'"),
-    ({"stride": {"tim": 3}}, "stride names 'tim', .*did you mean 'time'"),
-    ({"patch": {"y": 2}, "halo": {"yy": 1}}, "halo names 'yy', .*did you mean 'y'"),
-    ({"select": {"tme": 3}}, "select names 'tme', .*did you mean 'time'"),
-    ({"select": {"longitude": 3}}, "select names 'longitude', and the dimensions are 'time', 'y', 'x'$"),
-    ({"select": {"time": slice(5, 5)}}, "select leaves nothing of 'time', which has 21 elements"),
+    ({"dims": "Time"}, "dims: unknown dimension 'Time'; .*did you mean 'time'"),
+    ({"patch": {"X": 3}}, "patch: unknown dimension 'X'; .*did you mean 'x'"),
+    ({"stride": {"tim": 3}}, "stride: unknown dimension 'tim'; .*did you mean 'time'"),
+    ({"patch": {"y": 2}, "halo": {"yy": 1}}, "halo: unknown dimension 'yy'; .*did you mean 'y'"),
+    ({"select": {"tme": 3}}, "select: unknown dimension 'tme'; .*did you mean 'time'"),
+    ({"select": {"longitude": 3}}, "select: unknown dimension 'longitude'; known are 'time', 'y', 'x'$"),
+    ({"select": {"time": slice(5, 5)}}, "select leaves no element of 'time', which has 21 elements"),
     ({"select": {"time": slice(None, None, 0)}}, "select of 'time' must have a step other than 0"),
     ({"select": {"time": np.array(1.5)}}, "select of 'time' must be a whole number"),
     ({"decode_cf": np.array([True, False])}, "decode_cf must be True or False, got"),
     ({"forbidden_is_missing": "no"}, "forbidden_is_missing must be True or False, got 'no'"),
-    ({"select": {"x": []}}, r"select leaves nothing of 'x', which has 8 elements: \[\]"),
+    ({"select": {"x": []}}, r"select leaves no element of 'x', which has 8 elements: \[\]"),
 ]
 
 
@@ -115,7 +115,7 @@ def test_an_array_without_elements_is_refused(folder):
 
 @pytest.mark.parametrize(("name", "words"), [("day", r"datetime64\[D\] \(times\)"), ("word", r"<U3 \(texts\)")])
 def test_values_that_no_tensor_holds_are_refused_and_numpy_has_them(folder, name, words):
-    with pytest.raises(Unusable, match=f"samples has values of {words}, which no tensor holds: pass output="):
+    with pytest.raises(Unusable, match=f"samples has values of {words}, which tensors cannot hold: pass output="):
         ps.ZarrDataset(str(folder / name))
     with pytest.raises(Unusable, match=rf"targets\['z'\] has values of {words}.* \(v\), or pass output="):
         ps.ZarrDataset(str(folder / "a"), {"z": str(folder / name), "v": str(folder / "short")})
@@ -142,7 +142,7 @@ def test_objects_are_refused(folder):
 
 @pytest.mark.parametrize("index", [-1, 10**6])
 def test_a_sample_that_is_not_there_has_no_url(folder, index):
-    with pytest.raises(IndexError, match=f"sample {index} does not exist: there are"):
+    with pytest.raises(IndexError, match=f"sample {index} does not exist: the dataset has"):
         ps.ZarrDataset(f"{folder}/a").url_of(index)
 
 
@@ -179,8 +179,8 @@ def test_arguments_become_uniform():
         ({"patch": 64}, "patch must be a mapping"),
         ({"patch": {"y": 0}}, "patch of 'y' must be 1 or more"),
         ({"patch": {"y": 8}, "halo": -1}, "halo must be 0 or more"),
-        ({"halo": 2}, "halo=2 is of patches, and there are none"),
-        ({"scale": 2}, "scale=2 is of patches, and there are none"),
+        ({"halo": 2}, "halo=2 needs patches"),
+        ({"scale": 2}, "scale=2 needs patches"),
         ({"select": 5}, "select must be a mapping"),
         ({"select": {"time": "2020"}}, "select of 'time'"),
         ({"select": {"time": [True, False]}}, r"is a mask, and takes numbers of elements: np\.flatnonzero"),

@@ -94,7 +94,7 @@ def test_parts_have_their_fractions_of_elements_or_of_blocks():
 @pytest.mark.parametrize(
     ("parts", "block", "words"),
     [
-        ((), None, "split into what"),
+        ((), None, "split needs fractions or counts"),
         ((0.5, 0.6), None, "together they make 1"),
         ((3, 4), None, "parts of 3, 4 elements"),
         ((3, 4), 5, "parts of 3, 4 blocks"),
@@ -216,9 +216,9 @@ def test_random_split_and_subsets_read_their_samples(fields):
     [
         ({"offsets": (0, 1)}, [0, 1], "share elements along 'time'"),
         ({"patch": {"x": 2}, "stride": {"x": 1}}, [0], "share elements along 'x'"),
-        ({}, [1, 1], "each once, from 0 to 61"),
-        ({}, [62], "each once, from 0 to 61"),
-        ({}, [], "must have samples"),
+        ({}, [1, 1], "different numbers of samples, from 0 to 61"),
+        ({}, [62], "different numbers of samples, from 0 to 61"),
+        ({}, [], "must not be empty"),
     ],
 )
 def test_subsets_that_would_share_values_are_refused(fields, arguments, indices, words):
@@ -268,7 +268,7 @@ def test_arrays_without_times_are_divided_by_numbers_alone(tmp_path):
     write(tmp_path / "a", numbered((12, 3)), ("time", "x"), chunks=(4, 3))
     dataset = ps.ZarrDataset(tmp_path / "a", dims="time")
     assert [len(each) for each in dataset.split_at(8)] == [8, 4]
-    with pytest.raises(Unusable, match="no array has times beside it along 'time'"):
+    with pytest.raises(Unusable, match="no array has times along 'time'"):
         dataset.split_at("2015")
 
 

@@ -88,7 +88,7 @@ def test_advice_for_samples_by_number_is_code_that_runs(url):
 
 
 def test_offsets_of_targets_that_are_not_there_are_refused(url):
-    with pytest.raises(Unusable, match=r"target_offsets=range\(1, 3\) are of targets, and there are none"):
+    with pytest.raises(Unusable, match=r"target_offsets=range\(1, 3\) needs targets"):
         ps.ZarrDataset(url, target_offsets=range(1, 3))
 
 

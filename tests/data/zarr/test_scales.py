@@ -161,7 +161,7 @@ def test_whole_fields_with_latitudes_in_reverse_are_refused(tmp_path):
         ({"patch": {"lat": 4}}, "differ in length along 'lat'"),
         ({"patch": {"lat": 4}, "scale": 3}, r"scale of 'lat' is 3, but .* and the coarsest array has 8 elements"),
         ({"patch": {"lat": 4, "lon": 4}, "scale": {"lat": 4, "lon": 4}}, "scale of 'lon' is 4, but all arrays have"),
-        ({"patch": {"lat": 4}, "scale": {"lon": 4}}, "scale names 'lon', which is not cut into patches"),
+        ({"patch": {"lat": 4}, "scale": {"lon": 4}}, "scale names 'lon', which has no patches"),
         ({"patch": {"lat": 4}, "scale": 0}, "scale must be"),
         (
             {"patch": {"lat": 2}, "scale": {"lat": 4}, "select": {"lat": slice(0, 8, 2)}},

@@ -88,7 +88,7 @@ def test_process_that_is_stopped_within_the_lock_keeps_no_other_waiting(tmp_path
 
     with _paused(child):
         assert not keep(cache, "c"), "nothing is kept meanwhile"
-        assert "holds its lock, and may be stopped" in caplog.text
+        assert "holds the cache's lock" in caplog.text
         assert held(cache, "a") == content("a")
         with pytest.raises(TimeoutError):
             cache.usage()

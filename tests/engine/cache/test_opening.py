@@ -35,17 +35,17 @@ def test_a_cache_is_found_by_the_environment(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("given", [3, {"path": "near"}, ps.StoreOptions(), 0, False, [], {}])
 def test_invalid_cache_argument_of_open_cache_is_refused(given):
-    with pytest.raises(ConfigError, match="by its directory or by CacheOptions"):
+    with pytest.raises(ConfigError, match="must be a directory or CacheOptions"):
         ps.cache.open_cache(given)
 
 
 def test_an_empty_name_is_not_the_default_directory():
     """A variable that is not set must not have the user's own cache cleared."""
-    with pytest.raises(ConfigError, match="an empty text names no cache"):
+    with pytest.raises(ConfigError, match="path must not be empty"):
         ps.cache.open_cache("")
 
 
 @pytest.mark.parametrize("prefix", [5, None, b"s3://"])
 def test_clear_refuses_a_prefix_with_a_non_string_type(tmp_path, prefix):
-    with pytest.raises(ConfigError, match="what URLs begin with"):
+    with pytest.raises(ConfigError, match="the beginning of URLs"):
         ps.cache.open_cache(tmp_path).clear(prefix)

@@ -68,7 +68,7 @@ def test_a_disk_that_is_really_full_breaks_no_read(disk, caplog):
         cache = cache_in(disk)
         kept = [key for key in map(str, range(200)) if keep(cache, key, 20_000)]
         assert 10 < len(kept) < 120
-        assert "takes nothing in" in caplog.text
+        assert "stores no new entries" in caplog.text
         assert all(held(cache, key) == content(key, 20_000) for key in kept)
         assert cache.verify().damaged == 0
 
@@ -145,7 +145,7 @@ def test_unwritable_cache_directory_is_logged_once_and_raises_nothing(tmp_path, 
     assert not keep(cache, "b")
     assert held(cache, "a") is None
     assert len(caplog.records) == 1
-    assert "takes nothing in" in caplog.text
+    assert "stores no new entries" in caplog.text
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o707, 0o722])
@@ -198,11 +198,11 @@ LOOKS = {
 @pytest.mark.parametrize("below", ["", "/cache/deep"])
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path, name, below):
     (tmp_path / "file").write_bytes(b"x")
-    with pytest.raises(ConfigError, match="name a directory for the cache"):
+    with pytest.raises(ConfigError, match="choose a directory for the cache"):
         LOOKS[name](Cache(CacheOptions(path=f"{tmp_path}/file{below}")))
     own = tmp_path / "penstock-cache-1"
     own.write_bytes(b"x")
-    with pytest.raises(ConfigError, match="name a directory for the cache"):
+    with pytest.raises(ConfigError, match="choose a directory for the cache"):
         LOOKS[name](Cache(CacheOptions(path=str(tmp_path))))
 
 
@@ -246,7 +246,7 @@ def _inode(descriptor):
 
 @pytest.mark.parametrize("given", [5, "directory", None])
 def test_a_cache_of_something_else_than_options_is_refused(given):
-    with pytest.raises(ConfigError, match="a cache is made from CacheOptions"):
+    with pytest.raises(ConfigError, match="options must be CacheOptions"):
         Cache(given)
 
 

@@ -203,7 +203,7 @@ def test_a_layer_is_made_once_for_each_process_and_travels_by_name(source, reque
 
 
 def test_layer_that_cannot_be_called_is_refused():
-    with pytest.raises(Unusable, match="layer must be a callable"):
+    with pytest.raises(Unusable, match="layer must be a function"):
         open_source("memory://a/", S3Options())[0].through("cache")
 
 

@@ -69,7 +69,7 @@ def test_closed_source_keeps_shared_connections_until_the_last_source_closes():
         before = _descriptors()
         one.close()
         one.close()
-        with pytest.raises(Unusable, match=r"this source was closed: open a new one \[s3://bucket/\]"):
+        with pytest.raises(Unusable, match=r"this source is closed: open a new one \[s3://bucket/\]"):
             one.read(Span("key"))
         assert other.read(Span("key")) == b"bytes"
         assert server.connections == 1

@@ -47,7 +47,7 @@ def test_valid_pages_are_accepted_until_the_listing_is_over(asked, pages):
         ({"prefix": "a/"}, [_page("a/1", token="t"), _page("b")], "astray"),
         ({"prefix": "a/", "delimiter": "/"}, [_page(prefixes=["b/"])], "astray"),
         ({"prefix": ""}, [_page("")], "advance"),
-        ({"prefix": ""}, [_page("b", "a")], "in no order"),
+        ({"prefix": ""}, [_page("b", "a")], "unsorted listings"),
         ({"prefix": ""}, [_page("a", "a")], "advance"),
         ({"prefix": ""}, [_page("\U0001f436", "\ue000")], "advance"),
         ({"prefix": ""}, [_page("a", token="t"), _page("a")], "advance"),

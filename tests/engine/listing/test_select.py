@@ -110,7 +110,7 @@ def test_non_string_globs_are_refused(given):
 
 @pytest.mark.parametrize("given", ["keep/", ["*.jpg", "a/b/"], "**/", "/"], ids=str)
 def test_a_glob_that_ends_in_a_slash_is_refused_because_it_matches_no_object(given):
-    with pytest.raises(ConfigError, match=r"must not end in '/', got '.*/': write '.*/\*\*' for all that is there"):
+    with pytest.raises(ConfigError, match=r"must not end in '/', got '.*/': write '.*/\*\*' for all objects below"):
         globs(given)
 
 

@@ -92,9 +92,9 @@ class TestWarnings:
                 assert engine.run(lambda: engine.driver.get("key", "")) == DATA
                 assert read_many(engine, [Span("key", 0, 10)]) == [DATA[:10]]
         assert len(caplog.records) == 1
-        assert re.search(rf"no success for \d s in \d+ attempts, the last was {said}", caplog.messages[0])
+        assert re.search(rf"failing for \d s \(\d+ attempts\); last error: {said}", caplog.messages[0])
         assert "s3://bucket/key" in caplog.messages[0]
-        assert re.search(r"tried again for 9\d s more", caplog.messages[0])
+        assert re.search(r"retrying for up to 9\d s more", caplog.messages[0])
         assert caplog.records[0].threadName == threading.current_thread().name
 
     def test_many_throttled_responses_are_logged_although_each_request_succeeds(self, caplog, monkeypatch):
@@ -110,7 +110,7 @@ class TestWarnings:
             where = engine._policy.timings.where
         assert re.fullmatch(r"127\.0\.0\.1:\d+", where)
         (told,) = caplog.messages
-        assert re.match(rf"{re.escape(where)} refused [34] requests for their rate \(0 before that\)", told)
+        assert re.match(rf"{re.escape(where)} rate-limited [34] requests \(0 before that\)", told)
 
     def test_refused_connection_is_logged_and_broken_log_handler_stops_no_retry(self, monkeypatch):
         told = []

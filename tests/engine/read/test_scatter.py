@@ -140,7 +140,7 @@ def test_trap_01_reads_that_were_begun_before_a_fork_are_refused_after_it():
         next(reads)
 
         def child():
-            with pytest.raises(Unusable, match="before a fork"):
+            with pytest.raises(Unusable, match="after a fork"):
                 next(reads)
 
         in_child(child)

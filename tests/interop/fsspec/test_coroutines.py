@@ -260,7 +260,7 @@ def test_parents_end_at_the_bucket():
 
 
 def test_a_name_without_a_bucket_is_refused():
-    with pytest.raises(InvalidURL, match="buckets are not listed"):
+    with pytest.raises(InvalidURL, match="buckets cannot be listed"):
         url_of("", "s3")
 
 

@@ -156,7 +156,7 @@ def test_a_store_that_cannot_be_asked_is_an_error_and_not_a_no(opened):
         with pytest.raises(PenstockError, match=r"127\.0\.0\.1"):
             ask("bucket/key")
     for path in ("", "s3://"):
-        with pytest.raises(InvalidURL, match="buckets are not listed"):
+        with pytest.raises(InvalidURL, match="buckets cannot be listed"):
             kind_of("s3")(opened.store).ls(path)
 
 

@@ -56,7 +56,7 @@ def test_wrong_options_are_refused_when_the_file_system_is_made(scheme, options,
 
 
 def test_a_profile_takes_no_options_beside():
-    with pytest.raises(ConfigError, match="put it there"):
+    with pytest.raises(ConfigError, match="into the profile"):
         PenstockFileSystem("name", region="eu")
 
 

@@ -158,7 +158,7 @@ def test_sizes_of_numpy_are_those_of_python():
 def test_shapes_matching_no_array_are_refused_with_an_explanation():
     wrong = Shapes({"tmie": 1}, "chunks")
     assert wrong.of("tas", (3, 4, 5), DIMS) is None
-    with pytest.raises(Unusable, match="chunks: no array and no dimension is called 'tmie': did you mean 'time'"):
+    with pytest.raises(Unusable, match="chunks: unknown array or dimension 'tmie': did you mean 'time'"):
         wrong.check_used()
     rank = Shapes((1, 2), "shards")
     assert rank.of("tas", (3, 4, 5), DIMS) is None

@@ -53,7 +53,7 @@ def test_shares_make_the_copy_together_and_show_nothing_before(source, tmp_path)
 def test_a_region_that_fails_is_copied_again_with_its_part_only(source, tmp_path, monkeypatch):
     job, to, equal = tmp_path / "job", tmp_path / "to.zarr", rechunk._equal
     monkeypatch.setattr(rechunk, "_equal", lambda values, found: values.flat[0] != 16 * 8 and equal(values, found))
-    with pytest.raises(ChecksumMismatch, match="is not what was written"):
+    with pytest.raises(ChecksumMismatch, match="does not match the written data"):
         copy(source, to, job=job, **FORM)
     assert len([*(job / "done").rglob("*.json")]) == 4
     monkeypatch.setattr(rechunk, "_equal", equal)

@@ -244,13 +244,13 @@ def test_copy_of_values_written_anew_is_not_continued_nor_complete(tmp_path, mon
         with pytest.raises(ChecksumMismatch):
             copy(source, f"{tmp_path}/b", chunks=(1, 5, 12))
     array[:] = values_of("f4", seed=1)
-    with pytest.raises(StateMismatch, match="the source was written since the unfinished copy"):
+    with pytest.raises(StateMismatch, match="the source was written after the unfinished copy"):
         copy(source, f"{tmp_path}/b", chunks=(1, 5, 12), resume=True)
     assert copy(source, f"{tmp_path}/b", chunks=(1, 5, 12), overwrite=True).complete
     assert np.array_equal(zarr.open_array(f"{tmp_path}/b", mode="r")[:], values_of("f4", seed=1))
     assert copy(source, f"{tmp_path}/b", chunks=(1, 5, 12), resume=True).complete
     array[:] = values_of("f4", seed=2)
-    with pytest.raises(StateMismatch, match="the source was written after the copy there was complete"):
+    with pytest.raises(StateMismatch, match="the source was written after its copy was complete"):
         copy(source, f"{tmp_path}/b", chunks=(1, 5, 12), resume=True)
 
 
@@ -281,9 +281,9 @@ def test_failed_rechunk_keeps_finished_regions_and_resume_copies_the_rest(folder
     with pytest.raises(Damaged, match="broken"):
         copy(f"{folder}/a", f"{folder}/b", memory_bytes=6000)
     monkeypatch.undo()
-    with pytest.raises(AlreadyExists, match="unfinished copy is there: --resume"):
+    with pytest.raises(AlreadyExists, match="unfinished copy exists: --resume"):
         copy(f"{folder}/a", f"{folder}/b", memory_bytes=6000)
-    with pytest.raises(StateMismatch, match="other chunks, shards or codecs"):
+    with pytest.raises(StateMismatch, match="different chunks, shards or codecs"):
         copy(f"{folder}/a", f"{folder}/b", chunks=(2, 10, 12), resume=True)
     done = copy(f"{folder}/a", f"{folder}/b", resume=True)  # with more memory: the regions stay what they were
     assert 0 < done.resumed <= 3
@@ -308,11 +308,11 @@ def test_existing_destination_is_replaced_only_with_overwrite(folder):
     ("how", "error", "said"),
     [
         ({"chunks": (1, 2)}, Unusable, "are 2, but the array of shape"),
-        ({"chunks": {"tmie": 1}}, Unusable, "called 'tmie': did you mean 'time'"),
+        ({"chunks": {"tmie": 1}}, Unusable, "unknown array or dimension 'tmie': did you mean 'time'"),
         ({"chunks": (4, 10, 12), "shards": (6, 10, 12)}, Unusable, "not a multiple of chunks"),
         ({"codec": "zsdt"}, Unusable, "did you mean 'zstd'"),
-        ({"memory_bytes": 1000}, Unusable, "needs 1 MiB of memory to be copied, but 1 MiB are allowed"),
-        ({"resume": True, "overwrite": True}, Unusable, "choose one"),
+        ({"memory_bytes": 1000}, Unusable, "needs 1 MiB of memory for its copy, but only 1 MiB are allowed"),
+        ({"resume": True, "overwrite": True}, Unusable, "pass one of them"),
         ({"zarr_format": 2}, Unusable, "to format 2"),
         ({"zarr_format": "3"}, Unusable, "zarr_format must be 2 or 3, got '3'"),
         ({"codec": 5}, Unusable, "codec must be a text such as 'zstd:5', got 5"),
@@ -339,7 +339,7 @@ def test_a_text_for_overwrite_deletes_nothing(folder):
 def test_places_that_lie_in_one_another_and_wrong_ones_are_refused(folder):
     fill(f"{folder}/a")
     for dest in (f"{folder}/a", f"{folder}/a/b", folder, f"{folder}/a/"):
-        with pytest.raises(Unusable, match="contain one another"):
+        with pytest.raises(Unusable, match="overlap"):
             copy(f"{folder}/a", dest, overwrite=True)
     with pytest.raises(NotFound, match="no zarr array or group"):
         copy(f"{folder}/none", f"{folder}/b")
@@ -368,7 +368,7 @@ def test_a_store_that_loses_bits_is_noticed(folder, monkeypatch):
         original(self, key, bytes(bits), **more)
 
     monkeypatch.setattr(Source, "put", put)
-    with pytest.raises(ChecksumMismatch, match="is not what was written"):
+    with pytest.raises(ChecksumMismatch, match="does not match the written data"):
         copy(f"{folder}/a", f"{folder}/b", codec="none")
 
 
@@ -423,7 +423,7 @@ def test_journal_merges_finished_regions_of_several_runs(empty):
     assert again.done(10) == {0, 1, 2, 5, 7}
     with pytest.raises(StateMismatch, match="--overwrite"):
         again.check(plan, "other", "versions")
-    with pytest.raises(AlreadyExists, match="unfinished copy is there: --resume"):
+    with pytest.raises(AlreadyExists, match="unfinished copy exists: --resume"):
         again.check_empty()
     with pytest.raises(AlreadyExists):
         again.begin("digest", "versions", {})

@@ -70,7 +70,7 @@ def test_a_source_is_deleted_once_its_copy_was_seen_whole(job):
 
 def test_a_copy_of_another_size_saves_the_source(job):
     job.target.put("b", b"trunc"[:2])
-    with pytest.raises(Damaged, match="5 bytes were copied, 2 are there; the source was not deleted"):
+    with pytest.raises(Damaged, match="5 bytes were copied, but the copy has 2; the source was not deleted"):
         carry(delete_source(job))
     assert job.source.head("a").size == 5
 

@@ -54,7 +54,7 @@ def test_dry_run_reports_the_same_obstacles_as_the_real_run(tree, tmp_path):
 
 
 def test_unusable_source_raises_before_any_transfer(tree, tmp_path):
-    with pytest.raises(Unusable, match="-r takes"):
+    with pytest.raises(Unusable, match="pass -r for all"):
         run([tree], tmp_path / "out")
     with pytest.raises(NotFound):
         run([tree / "nowhere"], tmp_path / "out")

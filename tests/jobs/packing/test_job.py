@@ -152,8 +152,8 @@ class TestRefusals:
             (folder, {"part": "1/2"}, "pass job="),
             (folder, {"on": ps.Ray()}, "pass job="),
             (dataset, {"job": job}, "must be a URL or a Catalog"),
-            (folder, {"job": job, "format": "parquet"}, "pass samples= in place of bytes="),
-            (folder, {"job": job, "format": "mds"}, "pass samples= in place of bytes="),
+            (folder, {"job": job, "format": "parquet"}, "pass samples= instead"),
+            (folder, {"job": job, "format": "mds"}, "pass samples= instead"),
             (folder, {"job": folder / "job"}, "outside the trees"),
             (dataset.catalog, {"job": job, "include": "*"}, "use Catalog.filter"),
         ):
@@ -188,7 +188,7 @@ def test_the_same_objects_with_other_labels_or_columns_are_another_job(folder):
     first = plain.with_labels(names).with_columns(weight=range(40))
     packed(folder, source=first, samples=7)
     for other in (plain.with_labels(names[::-1]).with_columns(weight=range(40)), first.with_columns(weight=[1] * 40)):
-        with pytest.raises(Unusable, match="the job there is another"):
+        with pytest.raises(Unusable, match="job= has a different job"):
             packed(folder, source=other, samples=7)
         made = packed(folder, source=other, samples=7, job=folder.parent / "job2", overwrite=True)
         assert classes_of(made) == classes_of(other)

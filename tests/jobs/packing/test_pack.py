@@ -400,7 +400,7 @@ def test_other_labels_are_another_pack(tree, tmp_path):
     catalog = ps.Catalog.scan(f"{tree}/", include="**/*.jpg", labels="folder")
     ps.pack(catalog, tmp_path / "to", samples=6)
     other = catalog.with_labels(["x"] * len(catalog))
-    with pytest.raises(AlreadyExists, match="with other arguments"):
+    with pytest.raises(AlreadyExists, match="with different arguments"):
         ps.pack(other, tmp_path / "to", samples=6)
     assert ps.pack(other, tmp_path / "to", samples=6, overwrite=True).classes == ("x",)
 

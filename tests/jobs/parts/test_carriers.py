@@ -431,7 +431,7 @@ class TestRefusals:
 
     def test_a_report_of_what_others_copy(self, tmp_path):
         (tmp_path / "from").mkdir()
-        with pytest.raises(Unusable, match="report= lists what this process copies"):
+        with pytest.raises(Unusable, match="report= lists copies of this process"):
             ps.copy_tree(tmp_path / "from", tmp_path / "to", job=tmp_path / "job", on=ps.Ray(), report=tmp_path / "x")
 
     @pytest.mark.parametrize("run", [ps.warm, lambda what, on: ps.verify(what, job=f"{what}-job", on=on)])

@@ -39,7 +39,7 @@ def test_a_plan_that_another_process_publishes_meanwhile_is_taken(records):
 def test_the_plan_of_another_job_is_refused(records):
     records.planned(lambda: PLAN, PLAN)
     for other in (replace(PLAN, operation="verify"), replace(PLAN, arguments={"source": "s3://x/"})):
-        with pytest.raises(Unusable, match="the job there is another"):
+        with pytest.raises(Unusable, match="job= has a different job"):
             records.planned(lambda: PLAN, other)
 
 
@@ -153,7 +153,7 @@ def test_anything_else_in_the_place_of_a_record_is_damaged(records, tmp_path):
 
 
 def test_only_the_records_are_deleted(records, tmp_path):
-    with pytest.raises(NotFound, match="no job has its plan here"):
+    with pytest.raises(NotFound, match="no plan of a job found"):
         records.remove()
     records.planned(lambda: PLAN, PLAN)
     records.write(PartRecord(0))
@@ -183,7 +183,7 @@ def test_records_of_a_job_that_runs_on_after_it_was_deleted_are_not_those_of_the
     following.keep(0, b"new")
     assert [data for _, data in following.kept(1)] == [b"new"]
     assert following.remove() == 6
-    with pytest.raises(NotFound, match="no job has its plan here"):
+    with pytest.raises(NotFound, match="no plan of a job found"):
         following.remove()
 
 

@@ -65,7 +65,7 @@ class TestDigest:
     def test_nothing_is_refused(self, tmp_path):
         (tmp_path / "empty").mkdir()
         for way in ways(tmp_path):
-            with pytest.raises(NotFound, match="nothing is there to be verified"):
+            with pytest.raises(NotFound, match="nothing to verify: no object found"):
                 ps.verify(tmp_path / "empty", **way)
 
 
@@ -137,7 +137,7 @@ class TestStores:
         server.put("bucket", "two/0/0000", b"x" * 50)
         assert ps.verify("s3://bucket/two/", file, store=store).objects == COUNT
         server.put("bucket", "two/0/0000", b"x" * 51)
-        with pytest.raises(Changed, match="has 51 bytes, and the catalog says 50"):
+        with pytest.raises(Changed, match="has 51 bytes, but 50 in the catalog"):
             ps.verify("s3://bucket/two/", file, store=store)
         ps.delete("s3://bucket/two/0/0000", store=store)
         with pytest.raises(NotFound):
@@ -171,11 +171,11 @@ class TestRefusals:
                 ps.verify(*trees, job=f"{folder}/job")
 
     def test_globs_with_a_catalog(self, trees):
-        with pytest.raises(Unusable, match="choose among objects of trees"):
+        with pytest.raises(Unusable, match="filter trees, not catalogs"):
             ps.verify(trees[0], "x.catalog", include="*")
 
     def test_a_tree_that_lies_in_the_other(self, trees):
-        with pytest.raises(Unusable, match="contain one another"):
+        with pytest.raises(Unusable, match="overlap"):
             ps.verify(trees[0], trees[0] / "3")
 
 
@@ -210,7 +210,7 @@ def test_a_catalog_that_was_saved_anew_is_compared_as_it_is_now(trees, tmp_path,
     (one / "0" / "new.bin").write_bytes(b"new")
     ps.Catalog.scan(f"{one}/").save(catalog)
     if how:
-        with pytest.raises(Unusable, match="the job there is another"):
+        with pytest.raises(Unusable, match="job= has a different job"):
             ps.verify(one, against=catalog, **how)
         how = {"job": f"{tmp_path}/job2", "part_objects": 7}
     assert ps.verify(one, against=catalog, **how).objects == COUNT + 1

@@ -112,7 +112,7 @@ def test_a_tree_is_not_written_through_links_below_its_destination(penstock, tre
         assert done.returncode in (0, 2)
         done = penstock("cp", "-r", *resume, f"{tree}/here/below", "out/")
         assert done.returncode == 2
-        assert f"through this link to a directory: remove it, or name it as DEST [{tree}/here/out/below]" in done.stderr
+        assert f"through this link to a directory: remove it, or pass its target [{tree}/here/out/below]" in done.stderr
     assert [path.name for path in (tree / "elsewhere").iterdir()] == ["kept"]
 
 
@@ -159,7 +159,7 @@ def test_overlapping_paths_of_one_store_under_two_names_are_refused(tmp_path, mo
         (profile, "x/", direct, "base/"),
         (direct, "", profile, "y"),
     ):
-        with pytest.raises(Unusable, match="are of one store: name both in the same way"):
+        with pytest.raises(Unusable, match="are in one store: write both in the same form"):
             check_names([(source, prefix)], target, key)
     for source, prefix, target, key in (
         (direct, "beside/", profile, "x"),

@@ -36,7 +36,7 @@ def test_a_url_is_cut_at_its_first_slash(url, bucket, key):
     ("url", "kind", "words"),
     [
         ("fsspec+nope://x/y", UnknownScheme, "no protocol 'nope'"),
-        ("fsspec+penstock://x/y", InvalidURL, "back to Penstock"),
+        ("fsspec+penstock://x/y", InvalidURL, "fsspec would call Penstock"),
         ("fsspec+sftp://host/y", MissingExtra, "paramiko"),
         ("fsspec+zip://a::s3://x/y", InvalidURL, "chains"),
         ("fsspec+zip://a/b::s3://x/y", InvalidURL, "chains"),

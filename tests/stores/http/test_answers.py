@@ -134,9 +134,9 @@ def test_document_requires_expected_root_or_identifying_child():
     found = answers.document(Response(200, body=document("Listing")), "list", "k", "Listing")
     assert found.tag == "Listing"
     assert answers.document(Response(200, body=document("Other", Id="1")), "list", "k", "Listing", "Id").tag == "Other"
-    with pytest.raises(Damaged, match=r"<Other> where <Listing> was expected: not a valid Cloud answer.*cloud://c/k"):
+    with pytest.raises(Damaged, match=r"<Other> instead of <Listing>: not a valid Cloud answer.*cloud://c/k"):
         answers.document(Response(200, body=document("Other")), "list", "k", "Listing", "Id")
-    with pytest.raises(Damaged, match="longer than any that Cloud gives"):
+    with pytest.raises(Damaged, match="too long for Cloud"):
         answers.document(Response(200, overflow=True), "list", "k", "Listing")
 
 

@@ -24,7 +24,7 @@ def test_a_providers_own_name_counts_before_the_variables_of_all(tmp_path):
 
 
 def test_missing_ca_file_error_names_its_variable(tmp_path):
-    with pytest.raises(ConfigError, match=r"^AZURE_CA names the CA file .*gone.*, which is not there"):
+    with pytest.raises(ConfigError, match=r"^AZURE_CA names the CA file .*gone.*, which does not exist"):
         ca_file(TransportOptions(), {}, [("AZURE_CA", str(tmp_path / "gone"))])
 
 

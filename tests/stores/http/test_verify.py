@@ -47,7 +47,7 @@ def test_the_range_that_was_asked_for_counts():
 
 @pytest.mark.parametrize("found", ["bytes 3-5/9", "bytes */9", "nonsense", "", "bytes 22-24/30"])
 def test_another_range_is_damaged(found):
-    with pytest.raises(Damaged, match="asked for bytes 2-4"):
+    with pytest.raises(Damaged, match="bytes 2-4 were requested"):
         _span(_part(found))
 
 
@@ -61,13 +61,13 @@ def test_longer_body_than_its_content_range_names_is_damaged(found):
 
 @pytest.mark.parametrize("listed", [8, 10])
 def test_a_range_of_an_object_of_another_size_than_listed_is_changed(listed):
-    with pytest.raises(Changed, match=f"has 9 bytes and was listed with {listed}"):
+    with pytest.raises(Changed, match=f"has 9 bytes, but was listed with {listed}"):
         _span(_part(), PART._replace(most=listed))
     assert _span(_part(), PART._replace(most=9)) == _span(_part("bytes 2-4/*"), PART._replace(most=9)) == 3
 
 
 def test_a_range_past_the_end_is_truncated():
-    with pytest.raises(Truncated, match="4 bytes, 5 were asked for"):
+    with pytest.raises(Truncated, match="4 bytes, but bytes up to 5 were requested"):
         _span(_part("bytes 2-3/4"))
 
 
@@ -95,7 +95,7 @@ def test_the_end_that_was_asked_for_counts():
     ["bytes 5-7/9", "bytes 5-8/9", "bytes 7-8/9", "bytes 6-7/9", "bytes 6-8/*", "bytes */9", "bytes 0-2/9", "x", ""],
 )
 def test_another_end_is_damaged(found):
-    with pytest.raises(Damaged, match="asked for the last 3 bytes"):
+    with pytest.raises(Damaged, match="the last 3 bytes were requested"):
         _end(_part(found))
 
 
@@ -116,7 +116,7 @@ def test_a_whole_object_is_its_own_end_where_it_is_short():
     assert _end(Response(200, {"etag": ETAG, "content-length": "9"}, received=3, overflow=True)) is None
     with pytest.raises(Transient, match="ended early"):
         _end(Response(200, {"etag": ETAG, "content-length": "3"}, received=2))
-    with pytest.raises(Damaged, match="how long"):
+    with pytest.raises(Damaged, match="size"):
         _end(Response(200, {"etag": ETAG}, received=2))
     for status in (200, 206):
         with pytest.raises(Unreachable):
@@ -172,7 +172,7 @@ def test_a_version_may_be_a_generation():
 @pytest.mark.parametrize(("more", "said"), [({"overflow": True}, "more bytes"), ({}, "4 bytes")])
 def test_a_whole_object_of_another_size_has_changed(more, said):
     length = {} if more else {"content-length": "4"}
-    with pytest.raises(Changed, match=f"has {said} and was listed with 3"):
+    with pytest.raises(Changed, match=f"has {said}, but was listed with 3"):
         _span(Response(200, {"etag": ETAG, **length}, received=3, **more), WHOLE)
 
 
@@ -189,7 +189,7 @@ def test_an_object_of_unknown_size_is_whole_by_its_length_or_its_last_chunk():
     assert PLAIN.whole(Response(200, {"transfer-encoding": "chunked"}, b"ab"), "") == b"ab"
     with pytest.raises(Transient, match="ended early"):
         PLAIN.whole(Response(200, {"content-length": "3"}, b"ab"), "")
-    with pytest.raises(Damaged, match="how long"):
+    with pytest.raises(Damaged, match="size"):
         PLAIN.whole(Response(200, {}, b"ab"), "")
     with pytest.raises(Changed):
         PLAIN.whole(Response(200, {"content-length": "2", "etag": ETAG}, b"ab"), "f")

@@ -90,7 +90,7 @@ def test_where_requests_go_and_for_which_region_they_are_signed(options, environ
         ({"region": "r", "addressing": "cname"}, "addressing='cname' needs the domain"),
         ({"endpoint": "ftp://h", "region": "r"}, "OSSOptions.endpoint must start with http"),
         ({"endpoint": "https://bkt.oss-cn-beijing.aliyuncs.com"}, "the endpoint must not begin with the bucket"),
-        ({"region": "r", "internal": True, "endpoint": "https://h"}, "internal=True is a form of OSS's own endpoint"),
+        ({"region": "r", "internal": True, "endpoint": "https://h"}, "internal=True selects OSS's own endpoint"),
         ({"region": "r", "access_key": "a"}, "access_key and secret_key go together"),
         ({"region": "r", "addressing": "host"}, "addressing must be 'auto', 'virtual', 'cname' or 'path'"),
         ({"region": "r", "anonymous": True, "ecs_role": "x"}, "anonymous=True and ecs_role contradict"),
@@ -133,7 +133,7 @@ def test_parts_are_compared_before_the_object_is_visible(server):
         file.write(data)
     assert server.objects("bucket")["parts"] == data
     assert len(server.seen("part", key="parts")) == -(-len(data) // PART)
-    with pytest.raises(ChecksumMismatch, match="other bytes than were sent"):
+    with pytest.raises(ChecksumMismatch, match="the stored bytes differ"):
         part = source._fetcher().driver.put("k", Payload(b"x", "0" * 16), Attributes())
         source._fetcher().run(_again(part))
 
@@ -382,8 +382,8 @@ def test_a_rotated_file_is_read_again_before_it_expires(tmp_path):
         ("[1]", "neither JSON with AccessKeyId"),
         ("\udcff", "neither JSON with AccessKeyId"),
         ('{"AccessKeyId": "hush"}', "gives an incomplete or empty pair of keys"),
-        ('{"AccessKeyId": "hush hush", "AccessKeySecret": "b"}', "holds a space"),
-        ("{}", "gives no AccessKeyId and AccessKeySecret"),
+        ('{"AccessKeyId": "hush hush", "AccessKeySecret": "b"}', "contains spaces"),
+        ("{}", "has no AccessKeyId and AccessKeySecret"),
     ],
 )
 def test_a_file_that_cannot_be_understood_is_named_and_not_quoted(tmp_path, text, message):
@@ -429,7 +429,7 @@ def test_metadata_server_failure_raises_with_its_reason(instance):
     with pytest.raises(Unreachable, match="HTTP 404"):
         _load({}, ecs_role="another")
     instance.said["train-role"] = json.dumps({"Code": "Failed"})
-    with pytest.raises(Unauthenticated, match="answered with none"):
+    with pytest.raises(Unauthenticated, match="returned none"):
         _load({}, ecs_role="train-role")
 
 

@@ -121,17 +121,17 @@ KEYS = {"access_key": "a", "secret_key": "b"}
 @pytest.mark.parametrize(
     ("store", "credentials", "says"),
     [
-        ("s3", {"type": "mine.Provider", "options": {}}, "type: no credentials 'mine.Provider'; there are S3Cred"),
+        ("s3", {"type": "mine.Provider", "options": {}}, "type: no credentials 'mine.Provider'; known: S3Cred"),
         (
             "s3",
             {"type": "S3Credential", "options": KEYS},
             "type: no credentials 'S3Credential': did you mean 'S3Creden",
         ),
-        ("s3", {"type": "AzureCredentials", "options": {"connection": "c"}}, "'AzureCredentials' for s3://; there are"),
+        ("s3", {"type": "AzureCredentials", "options": {"connection": "c"}}, "'AzureCredentials' for s3://; known:"),
         ("gcs", {"type": "S3Credentials", "options": KEYS}, "no credentials 'S3Credentials' for gs://"),
         ("gcs", {"type": "GoogleIdentityPoolCredentialsProvider", "options": {}}, "no credentials 'GoogleIdentityPool"),
         ("ais", {"type": "AISCredentials", "options": {"token": "t"}}, "'AISCredentials': set AIS_AUTHN_TOKEN"),
-        ("file", {"type": "S3Credentials", "options": KEYS}, "there are none: remove credentials_provider"),
+        ("file", {"type": "S3Credentials", "options": KEYS}, "none is supported: remove credentials_provider"),
         ("s3", {"type": "S3Credentials"}, "options: S3Credentials needs access_key"),
         ("s3", {"type": "S3Credentials", "options": {"access_key": "a"}}, "options: S3Credentials needs secret_key"),
         ("s3", {"type": "S3Credentials", "options": KEYS | {"access_key": ""}}, "S3Credentials needs access_key"),
@@ -386,7 +386,7 @@ def test_defaults_that_are_written_out_change_nothing():
 
 def test_identity_and_place_below_rust_client_are_refused():
     for name in ("bucket", "endpoint_url", "skip_signature", "service_account_key", "aws_access_key_id"):
-        with pytest.raises(ConfigError, match=rf"options\.rust_client\.{name}: only tuning may stand there"):
+        with pytest.raises(ConfigError, match=rf"options\.rust_client\.{name}: only tuning is allowed here"):
             made("s3", {"rust_client": {name: "x"}})
 
 
@@ -425,7 +425,7 @@ def test_unused_and_misspelled_keys_are_reported_by_key_path():
         ({"path_maping": {"/a/": "msc://x/"}}, "unknown section 'path_maping': did you mean 'path_mapping'"),
         ({"opentelmetry": {}}, "unknown section 'opentelmetry': did you mean 'opentelemetry'"),
         ({"include": "a.json"}, "include must be a list of paths, got 'a.json'"),
-        ({"include": ["nested.json"]}, "nested.json: include: an included file includes no others"),
+        ({"include": ["nested.json"]}, "nested.json: include: an included file cannot include others"),
         ({"include": ["other.json"], "cache": {"size": "1G"}}, "cache is defined in"),
         ({"include": ["other.json"], "path_mapping": {"/a/": "msc://x/"}}, "path_mapping./a/ is defined in"),
         ({"include": ["other.json"], "opentelemetry": {"metrics": {"reader": {}}}}, "opentelemetry is defined in"),
@@ -462,7 +462,7 @@ def test_names_of_implicit_profiles_are_not_defined_anew(home):
     profiles = {"__filesystem__": disk, "_s3-bucket": disk}
     (home / ".msc_config.json").write_text(json.dumps({"profiles": profiles}))
     for name in profiles:
-        with pytest.raises(ConfigError, match="names that begin with '_' are those of profiles without a file"):
+        with pytest.raises(ConfigError, match="names that begin with '_' are reserved"):
             msc_tables(name, os.environ)
     (home / ".msc_config.json").write_text(json.dumps({"profiles": {"__filesystem__": root}}))
     assert msc_tables("__filesystem__", os.environ)[0].values["url"].raw == "file:///"
@@ -587,7 +587,7 @@ def test_implicit_profiles_need_no_file(home):
         ("__filesystem__", "file:///"),
     ):
         assert msc_tables(name, os.environ)[0].values["url"].raw == url
-    with pytest.raises(ConfigError, match="has no profile '_s4-bucket'; no file of its has any"):
+    with pytest.raises(ConfigError, match="has no profile '_s4-bucket'; its files have no profile"):
         msc_tables("_s4-bucket", os.environ)
     (home / ".msc_config.yaml").write_text("profiles:\n  train: {}\n")
     with pytest.raises(ConfigError, match="has no profile 'tarin': did you mean 'train'"):

@@ -54,16 +54,16 @@ REFUSED = [
         "secret_key",
     ),
     ('url = "https://evil.example/"\noptions.token = "${SECRET}"\n', "token"),
-    (f'url = "gs://bucket/"\n{EVIL}', "credentials would be sent"),
-    (f'url = "az://bucket/"\n{EVIL}options.account = "account"\n', "credentials would be sent"),
-    ('url = "ais://bucket/"\noptions.endpoint = "https://evil.example"\n', "credentials would be sent"),
+    (f'url = "gs://bucket/"\n{EVIL}', "receive your credentials"),
+    (f'url = "az://bucket/"\n{EVIL}options.account = "account"\n', "receive your credentials"),
+    ('url = "ais://bucket/"\noptions.endpoint = "https://evil.example"\n', "receive your credentials"),
     # AWS's session token and key id are sent as they are, beside a signature.
-    (f"{S3}{EVIL}", "credentials would be sent"),
-    (f'provider = "s3"\n{EVIL}', "credentials would be sent"),
-    (f'url = "oss://bucket/"\noptions.region = "cn-beijing"\n{EVIL}', "credentials would be sent"),
-    (f'{S3}options.cluster = ["evil.example"]\n', "credentials would be sent"),
-    (f'{S3}options.endpoint = "${{X:-https://evil.example}}"\n', "credentials would be sent"),
-    ('url = "fsspec+sftp://evil.example/"\n', "credentials would be sent"),
+    (f"{S3}{EVIL}", "receive your credentials"),
+    (f'provider = "s3"\n{EVIL}', "receive your credentials"),
+    (f'url = "oss://bucket/"\noptions.region = "cn-beijing"\n{EVIL}', "receive your credentials"),
+    (f'{S3}options.cluster = ["evil.example"]\n', "receive your credentials"),
+    (f'{S3}options.endpoint = "${{X:-https://evil.example}}"\n', "receive your credentials"),
+    ('url = "fsspec+sftp://evil.example/"\n', "receive your credentials"),
     (f'{S3}transport.proxy = "http://evil.example"\n', "proxy"),
     (f"{S3}transport.verify = false\n", "verify"),
     (f'{S3}transport.ca_file = "evil.pem"\n', "ca_file"),
@@ -224,12 +224,12 @@ def test_credentials_of_the_users_profile_go_to_no_other_server(project, own, te
     project(f'[profiles.p]\nextends = "mine"\n{text}', f"[profiles.mine]\n{own}")
     with pytest.raises(ConfigError) as refused:
         load("p")
-    assert "a project's file must not say which server gets the credentials of your own profile" in str(refused.value)
+    assert "a project's file must not choose the server for the credentials of your own profile" in str(refused.value)
 
 
 def test_credentials_of_the_users_profile_go_to_no_other_store(project):
     project('[profiles.p]\nextends = "mine"\nurl = "gs://bucket/"\n', f"[profiles.mine]\n{MINE[0]}")
-    with pytest.raises(ConfigError, match="must not say which server gets the credentials"):
+    with pytest.raises(ConfigError, match="must not choose the server for the credentials"):
         load("p")
 
 
@@ -270,7 +270,7 @@ def test_the_users_profile_extends_none_of_a_project(project):
 
 def test_the_users_profile_names_none_that_a_project_has(project):
     project(f"[profiles.base]\n{S3}", '[profiles.mine]\nextends = "base"\n')
-    with pytest.raises(ConfigError, match=r"extends: no profile 'base'; there are mine"):
+    with pytest.raises(ConfigError, match=r"extends: no profile 'base'; profiles are mine"):
         load("mine")
 
 

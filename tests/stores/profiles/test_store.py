@@ -284,9 +284,9 @@ MISUSES = [
     ("", "penstock://x/", "no profile 'x'"),
     ("[profiles.train]\nurl='memory://a'", "penstock://tarin/", "no profile 'tarin': did you mean 'train'?"),
     ("[profiles.x]", "penstock://x/", ":1: profiles.x names no store: add url = "),
-    ("[profiles.x]\nprovider='s3'", "penstock://x/", "has no url: it is for store='x'"),
+    ("[profiles.x]\nprovider='s3'", "penstock://x/", "has no url: use it as store='x'"),
     ("[profiles.x]\nprovider='s33'", "penstock://x/", ":2: profiles.x.provider: no provider 's33': did you mean 's3'?"),
-    ("[profiles.x]\nprovider='s3'\nurl='memory://a'", "penstock://x/", "memory:// is not the provider 's3'"),
+    ("[profiles.x]\nprovider='s3'\nurl='memory://a'", "penstock://x/", "memory:// contradicts provider 's3'"),
     ("[profiles.x]\nurl='s5://a'", "penstock://x/", ":2: profiles.x.url: unknown scheme 's5'"),
     ("[profiles.x]\nurl='s3://k:s@b/'", "penstock://x/", "credentials and ports do not belong in a URL"),
     ("[profiles.x]\nurl='penstock://y/'", "penstock://x/", "is a profile itself: write extends = 'y'"),
@@ -322,7 +322,7 @@ def test_without_a_file_the_places_are_named():
 @pytest.mark.usefixtures("memory")
 def test_a_url_of_one_profile_takes_no_other_s_options():
     assert not [*ps.list("penstock://data/", store="data")]
-    with pytest.raises(ConfigError, match="leave store='other' out"):
+    with pytest.raises(ConfigError, match="leave out store='other'"):
         ps.open("penstock://data/x", store="other")
     with pytest.raises(ConfigError, match="no profile 'nope'"):
         ps.open("memory://x/y", store="nope")

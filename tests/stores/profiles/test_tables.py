@@ -72,7 +72,7 @@ def test_a_later_file_extends_no_profile_of_an_earlier_one():
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ({"urll": "x"}, "penstock.toml:1: profiles.data.urll: a profile has no 'urll': did you mean 'url'?"),
+        ({"urll": "x"}, "penstock.toml:1: profiles.data.urll: unknown key 'urll': did you mean 'url'?"),
         ({"region": "eu"}, "options of the provider stand in [profiles.data.options] (region = …)"),
         ({"options": "x"}, "profiles.data.options is a table: [profiles.data.options]"),
         ({"url": 3}, "profiles.data.url must be a text, got an int"),

@@ -93,9 +93,9 @@ class TestAnswers:
     def test_an_object_of_unsaid_length_is_refused(self):
         # libcurl takes whatever came until the connection closed for the whole body (trap 15).
         body = b'HTTP/1.1 200 OK\r\netag: "e"\r\n\r\nperhaps not all'
-        with pytest.raises(Damaged, match="how long"):
+        with pytest.raises(Damaged, match="size"):
             self._ask(body, lambda trial: trial.get("key"))
-        with pytest.raises(Damaged, match="how long"):
+        with pytest.raises(Damaged, match="size"):
             self._ask(b"HTTP/1.1 200 OK\r\n\r\n", lambda trial: trial.head("key"))
 
     @pytest.mark.parametrize("status", [200, 503])
@@ -109,7 +109,7 @@ class TestAnswers:
             trial = _trial(server.url)
             endless, too_large = (Damaged, Unusable) if status == 200 else (Throttled, Throttled)
             for exchange in (trial.driver.list(""), trial.driver.uploads(""), trial.driver.copy("a", "b")):
-                with pytest.raises(endless, match="longer than any" if status == 200 else "503"):
+                with pytest.raises(endless, match="too long" if status == 200 else "503"):
                     trial.do(exchange)
             with pytest.raises(too_large, match="ps.open" if status == 200 else "503"):
                 trial.get("key", most_bytes=1 << 20)
@@ -143,7 +143,7 @@ class TestAnswers:
 
     def test_mismatched_content_range_raises_damaged(self):
         for content_range in ("bytes 3-5/10", "bytes */10", "nonsense", "bytes 20-22/30"):
-            with pytest.raises(Damaged, match="asked for bytes 2-4"):
+            with pytest.raises(Damaged, match="bytes 2-4 were requested"):
                 self._ask(reply(206, b"345", content_range=content_range), lambda trial: trial.read("key", 2, 5))
         assert self._ask(reply(206, b"234", content_range="bytes 2-4/*"), lambda t: t.read("key", 2, 5)) == b"234"
         assert self._ask(reply(200, b"234", content_range="bytes 2-4/9"), lambda t: t.read("key", 2, 5)) == b"234"
@@ -489,5 +489,5 @@ def test_botocore_signs_alike(method, token, monkeypatch):
 
 def test_a_bearer_token_signs_nothing():
     address = Address("b", "k", "h", "r", "GET", "/k", 60, 0)
-    with pytest.raises(Unsupported, match="signs no address"):
+    with pytest.raises(Unsupported, match="cannot presign"):
         amazon_query(address, BearerToken("t"))

@@ -98,9 +98,9 @@ def test_a_body_or_metadata_beyond_the_limits_is_refused_before_a_request(lake, 
     source, _ = open_source("lake://bucket/")
     seen = len(lake.seen())
     for write in (source.put, source.publish):
-        with pytest.raises(Unusable, match="11 bytes in one request: this store takes 10"):
+        with pytest.raises(Unusable, match="11 bytes in one request, the limit is 10"):
             write("a", b"x" * 11)
-    with pytest.raises(Unusable, match=r"metadata of 10 bytes.*this store takes 8"):
+    with pytest.raises(Unusable, match=r"metadata of 10 bytes.*limit is 8"):
         source.open_write("a", metadata={"name": "é and"})
     assert len(lake.seen()) == seen
     assert source.put("a", b"x" * 10, metadata={"name": "four"})

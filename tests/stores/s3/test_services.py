@@ -162,7 +162,7 @@ def test_invalid_token_file_is_refused_without_quoting_its_content(tmp_path, tex
     with pytest.raises(ConfigError, match="holds no token") as caught:
         auth_token({"AIS_AUTHN_TOKEN_FILE": str(file)})
     assert "hush" not in str(caught.value)
-    with pytest.raises(ConfigError, match="names the file /no/such, which is not there"):
+    with pytest.raises(ConfigError, match="names the file /no/such, which does not exist"):
         auth_token({"AIS_AUTHN_TOKEN_FILE": "/no/such"})
 
 

@@ -40,7 +40,7 @@ def test_secrets_are_shown_nowhere_and_go_to_workers_alone(options):
         ({"headers": {"a": "b\r\nc: d"}}, "line breaks"),
         ({"headers": {"a": "日"}}, "Latin-1"),
         ({"headers": {"a": 7}}, "text"),
-        ({"headers": {"Range": "bytes=0-1"}}, "Penstock's own"),
+        ({"headers": {"Range": "bytes=0-1"}}, "set by Penstock"),
         ({"headers": {"a": "1", "A": "2"}}, "twice"),
         ({"headers": {"Authorization": HUSH}, "token": HUSH}, "contradicts"),
         ({"bearer": HUSH}, "no option"),

@@ -414,8 +414,8 @@ def _harmless(file: io.BytesIO, read: ItemRead, *, has_crc: bool) -> None:
             message = f"{name} was damaged, or torch.save did not write it ({type(error).__name__})"
             raise CheckpointError(message, url=read.of.url) from error
         raise Unusable(
-            f"{name} has more than weights: pass weights_only=False, which runs any code that it names, if you trust "
-            "this checkpoint",
+            f"{name} contains more than weights: pass weights_only=False, which runs any code that it names, if you "
+            "trust this checkpoint",
             url=read.of.url,
         ) from error
 

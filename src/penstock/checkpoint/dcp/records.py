@@ -85,7 +85,7 @@ def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], ur
         listed, described = [(name, objects[name]) for name in content["objects"]], content["state"]
         state = {_require_str(each["name"]): _parse_storage(each, listed, locations) for each in described}
         if not isinstance(described, list) or len(state) != len(described):
-            raise ValueError("a name occurs twice")
+            raise ValueError("two items have the same name")
         paths = (
             None if content["paths"] is None else {name: _parse_path(each) for name, each in content["paths"].items()}
         )
@@ -96,7 +96,7 @@ def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], ur
 
 
 def check_chunks(metadata: Metadata, url: str) -> None:
-    """Refuse chunks that lack or repeat elements of a tensor: torch would keep old values there in silence."""
+    """Refuse chunks that lack or repeat elements of a tensor: torch would silently keep old values there."""
     for name, stored in metadata.state_dict_metadata.items():
         if not isinstance(stored, TensorStorageMetadata):
             continue
@@ -127,7 +127,7 @@ def _explain_untiled(size: tuple[int, ...], chunks: Sequence[ChunkStorageMetadat
 
 
 def _is_grid(size: tuple[int, ...], boxes: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
-    """Return whether chunks are all cells of a grid over a tensor, each once, as those of a mesh of ranks are."""
+    """Return whether chunks are all cells of a grid over a tensor, each once, as from a mesh of ranks."""
     cells = np.zeros(len(boxes), np.int64)
     count = 1
     for dimension, most in enumerate(size):

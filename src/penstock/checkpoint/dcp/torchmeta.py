@@ -193,7 +193,7 @@ _COPIES = 4
 
 
 def build(data: bytes) -> Any:  # noqa: ANN401  any unpickled value
-    """Return the object that a pickle makes; only classes that torch writes there are called, with any error."""
+    """Return the object in a pickle, or raise any error; only classes that torch writes are called."""
     return _Builder(len(data)).built(PickleScan(data).result, 0)
 
 
@@ -262,6 +262,6 @@ def _resolve_name(name: Name) -> Any:  # noqa: ANN401  a class, a function or a 
     if tuple(name) in _KNOWN:
         return getattr(import_module(name.module), name.name)
     raise pickle.UnpicklingError(
-        f"the pickle names {'.'.join(name):.80}, which torch never writes there: for a checkpoint that you trust pass "
-        "weights_only=False, which runs any code that it names"
+        f"the pickle names {'.'.join(name):.80}, which torch never writes in metadata: for a checkpoint that you trust "
+        "pass weights_only=False, which runs any code that it names"
     )

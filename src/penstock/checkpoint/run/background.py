@@ -130,7 +130,7 @@ class AsyncCheckpointer:
         except Exception as failure:
             if error is None:
                 raise
-            error.add_note(f"and the checkpoint under way failed: {failure}")
+            error.add_note(f"and the running save failed: {failure}")
 
 
 class BackgroundJob:

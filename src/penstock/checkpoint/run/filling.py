@@ -21,7 +21,7 @@ def fill_state(into: dict[Any, Any], state: object) -> dict[Any, Any]:
     that share memory and have different values in the checkpoint.
     """
     if not isinstance(state, dict):
-        raise Unusable(f"into= is for a state that is a dict, got {kind_of(state)}: restore() without it returns that")
+        raise Unusable(f"into= needs a state that is a dict, got {kind_of(state)}: call restore() without into=")
     if missing := into.keys() - state.keys():
         raise Unusable(f"the checkpoint has no {min(map(repr, missing))}: it has {', '.join(map(repr, state))}")
     filling = Filling()
@@ -49,7 +49,7 @@ class Filling:
         for own, value, name in _find_overlaps(self._tensors):
             filled = value.to(own)
             if not bool(((own == filled) | ((own != own) & (filled != filled))).all()):  # noqa: PLR0124  NaN
-                raise Unusable(f"{name} shares memory with another tensor, and the checkpoint has other values there")
+                raise Unusable(f"{name} shares memory with another tensor, but their values differ in the checkpoint")
 
     def set(self, container: Any, key: Any, value: object) -> None:  # noqa: ANN401  a dict or a list
         """Put a result of ``merge`` into its container, if it is a new object."""
@@ -67,7 +67,7 @@ class Filling:
             self._tensors.append((own, value, name))
         elif isinstance(own, dict) and isinstance(value, dict):
             if missing := [key for key in own if key not in value]:
-                raise Unusable(f"{name} has the key {missing[0]!r}, which the checkpoint lacks there")
+                raise Unusable(f"{name} has the key {missing[0]!r}, which the checkpoint lacks")
             for key, each in value.items():
                 self.set(own, key, self.merge(own.get(key), each, f"{name}[{key!r:.80}]"))
         elif isinstance(own, list) and isinstance(value, list) and len(own) == len(value):
@@ -81,7 +81,7 @@ class Filling:
         """Return a tuple that holds tensors, or a new one with the same tensors and other values."""
         if not isinstance(own, tuple) or type(own) is not type(value) or len(own) != len(value):
             shown = f"{kind_of(value)} of {len(value)}" if isinstance(value, list | tuple) else kind_of(value)
-            raise Unusable(f"{name} holds tensors, which cannot be filled in place: the checkpoint has {shown} there")
+            raise Unusable(f"{name} holds tensors, which cannot be filled in place: the checkpoint has {shown} instead")
         parts = [self.merge(one, each, f"{name}[{n}]") for n, (one, each) in enumerate(zip(own, value, strict=True))]
         if all(part is one for part, one in zip(parts, own, strict=True)):
             return own
@@ -96,7 +96,7 @@ def _holds_tensors(tree: object) -> bool:
 
 def _check_tensor(own: Any, value: Any, name: str) -> None:  # noqa: ANN401  torch is not imported here
     if not isinstance(value, torch_module().Tensor):
-        raise Unusable(f"{name} is a tensor, and the checkpoint has {kind_of(value)} there")
+        raise Unusable(f"{name} is a tensor, but {kind_of(value)} in the checkpoint")
     if hasattr(own, "device_mesh"):
         raise Unusable(
             f"{name} is a DTensor, and one process saved whole tensors: restore() without into=, and pass the model's "

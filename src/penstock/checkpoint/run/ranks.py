@@ -205,7 +205,7 @@ class _Item(NamedTuple):
 
 
 def take_apart(state: Mapping[Any, Any], *, weights_only: bool) -> TakenApart:
-    """Return a state as items: dicts and lists are taken apart as far as they hold tensors, and plain dicts always."""
+    """Return a state as items: plain dicts are always taken apart, other dicts and lists if they hold tensors."""
     result = TakenApart({}, {})
     try:
         items, _ = _items(state, (), "state", ())
@@ -253,7 +253,7 @@ def _select_saved_value(item: _Item, *, weights_only: bool) -> Any:  # noqa: ANN
 
 def _refuse_spread(tensor: Any, at: str) -> None:  # noqa: ANN401  a DTensor has no type to name here
     if hasattr(tensor, "device_mesh") or hasattr(tensor, "local_shards"):
-        raise Unusable(f"{at} holds a tensor that is spread over ranks: put it in a dict or a list, not in a tuple")
+        raise Unusable(f"{at} holds a tensor that is sharded over ranks: put it in a dict or a list, not in a tuple")
 
 
 def _name(path: Path) -> str:
@@ -294,7 +294,7 @@ class Nodes:
         for container, key, path in _places(state, ()):
             name = _name(path)
             if name in self.places:
-                raise Unusable(f"into= has two places with the name {name!r}")
+                raise Unusable(f"into= has two values with the name {name!r}")
             self.places[name] = container, key
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401  parts of any state
@@ -335,7 +335,7 @@ class LoadPlanner(DefaultLoadPlanner):
         metadata: Metadata | None = None,
         is_coordinator: bool = False,  # noqa: FBT001, FBT002  torch's
     ) -> None:
-        """Choose what is read; raise ``Unusable`` if the checkpoint and the state do not fit."""
+        """Choose the values to read; raise ``Unusable`` if the checkpoint and the state do not fit."""
         super().set_up_planner({}, metadata, is_coordinator)
         assert metadata is not None  # noqa: S101  torch has read it
         kinds = metadata.state_dict_metadata
@@ -375,13 +375,13 @@ class LoadPlanner(DefaultLoadPlanner):
         return not isinstance(self._nodes[name], torch.Tensor) if self._has(name) else name not in self._others
 
     def _check_tensors(self, kinds: dict[str, Any]) -> None:
-        """Raise ``Unusable`` for tensors that cannot be filled; give memory to those without."""
+        """Raise ``Unusable`` for tensors that cannot be filled; allocate missing memory."""
         for name, (container, key) in self._nodes.places.items():
             own = container[key]
             if not isinstance(own, torch.Tensor):
                 continue
             if name not in kinds or name not in self._paths:
-                raise Unusable(f"into= has a tensor {name!r}, and the checkpoint has none there")
+                raise Unusable(f"into= has a tensor {name!r}, but the checkpoint has no tensor of this name")
             stored = kinds[name]
             if own.is_meta:
                 made = {"own": own}
@@ -425,7 +425,7 @@ class LoadPlanner(DefaultLoadPlanner):
         filling.apply()
 
     def _insert(self, found: Any, path: Path, value: Any) -> None:  # noqa: ANN401  parts of any state
-        """Put a value in its place, in containers that are made as far as they are missing."""
+        """Put a value in its place; missing containers are created."""
         for end in range(1, len(path)):
             found = _member(found, self._key(path[:end]), {} if type(path[end]) is str else [])
         key = self._key(path)
@@ -434,7 +434,7 @@ class LoadPlanner(DefaultLoadPlanner):
         _member(found, key, value)
 
     def _insert_containers(self, found: Any, path: Path) -> None:  # noqa: ANN401  parts of any state
-        """Make the containers that this state has on the path to another rank's value."""
+        """Create the containers on the path to another rank's value, as in this state."""
         for end in range(1, len(path)):
             if not self._has(_name(path[:end])) or not isinstance(self._nodes[_name(path[:end])], Mapping):
                 return
@@ -447,9 +447,9 @@ class LoadPlanner(DefaultLoadPlanner):
 
 
 def _member(container: Any, key: Any, new: Any) -> Any:  # noqa: ANN401  parts of any state
-    """Return what a dict or a list holds, after ``new`` was put there if it held nothing."""
+    """Return the value in a dict or a list; if there is none, store ``new`` first."""
     if type(container) not in (dict, list):
-        raise Unusable(f"cannot restore {key!r}: one rank saved {kind_of(container)} where another has its container")
+        raise Unusable(f"cannot restore {key!r}: one rank saved {kind_of(container)}, another rank a container")
     if isinstance(container, list):
         container.extend([None] * (key + 1 - len(container)))
         if container[key] is None:

@@ -56,7 +56,7 @@ class Restore:
         def read(found: _Found) -> tuple[int, dict[str, Any]]:
             kind, content = found.manifest.kind, found.manifest.content
             if kind not in (ONE, SEVERAL) or content.get("step") != found.step:
-                message = f"the checkpoint there is a {kind} of step {content.get('step')}"
+                message = f"the checkpoint is a {kind} of step {content.get('step')}"
                 raise CheckpointError(message, url=self.steps.url(found.step))
             if kind == SEVERAL:
                 return found.step, self._of_ranks(found, into, weights_only=weights_only)
@@ -69,7 +69,7 @@ class Restore:
     def files(self, step: int | None, folder: str | os.PathLike[str]) -> None:
         def read(found: _Found) -> None:
             if found.manifest.kind != FOLDER or found.committed is None:
-                message = f"the checkpoint there is a {found.manifest.kind}"
+                message = f"the checkpoint is a {found.manifest.kind}"
                 raise CheckpointError(message, url=self.steps.url(found.step))
             objects = found.manifest.objects
             size_bytes = sum(each.size for each in objects.values())
@@ -126,7 +126,7 @@ class Restore:
                     raise
             else:
                 return _Found(chosen, committed.manifest, committed)
-        raise NotFound("no checkpoint is committed there", url=self.url)
+        raise NotFound("no committed checkpoint found", url=self.url)
 
     def _absent(self, step: int, error: NotFound) -> NotFound:
         said = f"step {step} is not committed"

@@ -128,7 +128,7 @@ class CheckpointManager:
     ) -> None:
         """Save ``state`` as ``step``, then delete superseded steps.
 
-        Costs at most ten requests beside those for the data, with any retention rules. The random generators' states
+        Costs at most ten requests besides those for the data, with any retention rules. The random generators' states
         are saved too. On return the step is complete in the store, and its sizes and ETags were compared.
 
         Args:
@@ -286,13 +286,13 @@ class CheckpointManager:
         if loader is not None:
             if found["loader"] is None:
                 raise CheckpointError(
-                    "cannot restore loader: the checkpoint was saved without the data's position",
+                    "cannot restore loader: the checkpoint has no position in the data",
                     url=self._steps.url(chosen),
                 )
             position = readable(found["loader"], "the data's position", self._steps.url(chosen))
             loader.load_state_dict(position, **resume)
         if isinstance(found["rng"], Exception):
-            warnings.warn("the generators' states are more than weights: they stay as they are", stacklevel=2)
+            warnings.warn("states of random generators are not restored with weights_only=True", stacklevel=2)
         elif found["rng"] is not None:
             set_generator_states(found["rng"])
         return found["state"]
@@ -350,7 +350,7 @@ class CheckpointManager:
         objects below the URL.
 
         Args:
-            older_than_s: Least age in seconds, by the store's clock, of what is deleted; it must exceed the duration of
+            older_than_s: Least age of deleted objects, in seconds by the store's clock; it must exceed the duration of
                 any save. Default: one day.
 
         Returns:

@@ -112,7 +112,7 @@ def _translate_os_errors(path: Path) -> Iterator[None]:
         raise Forbidden(f"not allowed: {error.strerror}", url=str(path)) from error
     except OSError as error:
         if error.errno in NoSpace.ERRNOS:
-            raise NoSpace(f"the folder does not fit there: {error.strerror}", url=str(path)) from error
+            raise NoSpace(f"no space for the folder: {error.strerror}", url=str(path)) from error
         # For example, two names that it treats as one: by case, by Unicode form, or a file and a folder.
         raise Unusable(f"the file system does not take this file: {error.strerror}", url=str(path)) from error
 
@@ -293,11 +293,11 @@ class StepStore:
         found = {step: StepEntry.of(manifest, etag) for step, etag, manifest in self._read(self._found(steps))}
         for step in steps:
             if step not in found:
-                raise NotFound("no checkpoint is committed there", url=self.url(step))
+                raise NotFound("no committed checkpoint found", url=self.url(step))
         self.drop(found)
 
     def clean(self, older_than_s: float, mine: Container[str]) -> list[str]:
-        """Delete what ``CheckpointManager.clean`` says, except for objects of the saves ``mine``; return URLs."""
+        """Delete orphans as ``CheckpointManager.clean`` does, except objects of the saves ``mine``; return URLs."""
         named, unknown = set[str](), set[str]()
         for step, manifest in self.manifests():
             if manifest is None:
@@ -392,7 +392,7 @@ class StepStore:
         try:
             yield from self._source.unfinished(self._prefix)
         except Unusable as error:
-            _LOG.warning("unfinished uploads are left as they are, for this store does not list them: %s", error)
+            _LOG.warning("unfinished uploads were kept, because this store cannot list them: %s", error)
 
     def _clock(self) -> float:
         """Return the store's current time: the modification time of an object written just now."""
@@ -403,14 +403,14 @@ class StepStore:
         finally:
             self._source.delete([key])
         if now is None:
-            raise Unusable("this store does not say when objects were written, so orphans cannot be told from saves")
+            raise Unusable("orphans cannot be found: this store does not report modification times")
         return now
 
     def _folders(self) -> list[int]:
         return self._listed()[0]
 
     def _listed(self) -> tuple[list[int], ObjectMeta | None]:
-        """Return the steps with folders, oldest first, and the index, if it exists: one listing."""
+        """Return the steps that have folders, oldest first, and the index, if it exists: one listing."""
         prefixes, index = list[str](), None
         for page in self._source.pages(self._prefix, delimiter="/"):
             prefixes += page.prefixes

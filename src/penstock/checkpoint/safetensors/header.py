@@ -222,7 +222,7 @@ def encode(entries: Iterable[TensorEntry], metadata: Mapping[str, str], digests:
         raise Unusable(f"a name or metadata is not valid Unicode: {error.object[error.start :][:40]!r}") from None
     text += b" " * (-(_LENGTH_BYTES + len(text)) % _ALIGNED_BYTES)
     if len(text) > _MOST_BYTES:
-        raise Unusable(f"the header of {len(names):,} tensors takes {len(text):,} bytes, but 100 MB are allowed")
+        raise Unusable(f"the header of {len(names):,} tensors takes {len(text):,} bytes, more than 100 MB")
     try:
         check_value_count(text, MOST_VALUES)
     except ValueError as error:
@@ -291,7 +291,7 @@ def _contiguous(entries: list[TensorEntry], size: int) -> None:
             raise ValueError(f"tensor {entry.name!r} at {entry.start:,} to {entry.stop:,} {what}")
     if ends[-1].stop != size:
         last = f"the last tensor, {ends[-1].name!r}, ends" if entries else "no tensor, and the data ends"
-        raise ValueError(f"{last} at byte {ends[-1].stop:,} of the data, and there are {size:,}")
+        raise ValueError(f"{last} at byte {ends[-1].stop:,} of the data, which has {size:,}")
 
 
 def _checksums(metadata: dict[str, str], size: int) -> BlockChecksums:
@@ -364,7 +364,7 @@ def _refuse_shared(tensors: Mapping[str, Tensor]) -> None:
     for (place, _, stop, one), (other_place, start, _, other) in pairwise(places):
         if place == other_place and start < stop:
             raise Unusable(
-                f"tensors {one!r} and {other!r} share memory, and would no longer do so after loading: "
+                f"tensors {one!r} and {other!r} share memory, but would not after loading: "
                 f"leave one out, or save {other!r} as a clone()"
             )
 

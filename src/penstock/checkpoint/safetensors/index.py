@@ -1,4 +1,4 @@
-"""Files of a save: which one holds which tensor, as a URL, an index or the files' own headers say.
+"""Files of a save, and the file of each tensor, by a URL, an index or the files' headers.
 
 A URL names one file, or a folder in Hugging Face's layout, whose index says which file holds which tensor. Resolution
 of a URL reads and verifies headers, and no tensor data.
@@ -105,7 +105,7 @@ def resolve(source: Source, key: str, names: Collection[str] | None = None) -> d
     if index is not None:
         return _open_indexed_files(source, index.key, stored_index(source, index.key, index), names)
     if whole is None:
-        raise NotFound(f"there is neither {INDEX} nor {WHOLE}", url=source.url(folder))
+        raise NotFound(f"found neither {INDEX} nor {WHOLE}", url=source.url(folder))
     return resolve(source, folder + WHOLE)
 
 

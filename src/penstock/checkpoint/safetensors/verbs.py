@@ -100,7 +100,7 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
     encode(layout(described(writing.tensors)), writing.metadata, b"")
     one = key.endswith(".safetensors")
     if one and max_shard_bytes is not None:
-        raise InvalidURL("several files need a folder: a URL that ends in '/'", url=source.url(key))
+        raise InvalidURL("several files need a folder: pass a URL that ends in '/'", url=source.url(key))
     if key and not one and not key.endswith("/") and max_shard_bytes is None:
         raise InvalidURL("a safetensors file ends in '.safetensors', and a folder in '/'", url=source.url(key))
     place = key if one else as_folder(key)
@@ -148,7 +148,7 @@ def load_safetensors(
         {'b': tensor([1.])}
     """
     if isinstance(names, str):
-        raise Unusable(f"names is several names, not the one {names!r}")
+        raise Unusable(f"names must be a list of names, got the str {names!r}")
     source, key = open_source(url, store)
     wanted = None if names is None else list(names)
     found = Safetensors(source, resolve(source, key, wanted), source.url(key), device)
@@ -299,7 +299,7 @@ class Cut(NamedTuple):
 
 
 def resolve_index(shape: tuple[int, ...], index: Any) -> Cut:  # noqa: ANN401  any index of a tensor
-    """Return the shortest run of elements that contains what ``index`` selects from a tensor of ``shape``.
+    """Return the shortest run of elements that contains those selected by ``index`` from a tensor of ``shape``.
 
     Leading integers select from the leading dimensions, and a slice from the next one, exactly. The remaining index
     becomes ``rest``. Raises ``IndexError`` for an integer beyond the tensor; torch checks ``rest``.
@@ -361,7 +361,7 @@ class _Save:
         found = self.source.stat_existing(keys)
         taken = [meta.key for meta in found if meta is not None]
         if taken and not self.overwrite:
-            message = "there is one already: pass overwrite=True to replace it"
+            message = "the checkpoint exists: pass overwrite=True to replace it"
             raise AlreadyExists(message, url=self.source.url(taken[0]))
         return found
 

@@ -219,7 +219,7 @@ def _records(of: Object, file: Fragments) -> list[ArchiveRecord]:
 
 
 def _record(info: zipfile.ZipInfo, until: int, file: Fragments, root: str) -> ArchiveRecord:
-    """Return a record with its position, found without a look at its own header where that is possible."""
+    """Return a record with its position, without reading its own header where possible."""
     name_ends = info.header_offset + _LOCAL.size + len(info.orig_filename.encode())
     described = info.flag_bits & _DESCRIBED
     starts = [until - info.file_size - after for after in ((16, 24) if described else (0,))]

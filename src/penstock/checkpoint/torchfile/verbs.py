@@ -63,7 +63,7 @@ def save(
 
 
 def dump(obj: object, file: BinaryIO | io.BufferedIOBase) -> None:
-    """Write with ``torch.save``; if a write fails, raise the file's error instead of the one torch makes of it."""
+    """Write with ``torch.save``; if a write fails, raise the file's error instead of torch's own error."""
     handled = sys.exception()
     try:
         save_torchfile(torch_module(), obj, file)
@@ -151,7 +151,7 @@ _REBUILDING = "torch._utils "
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LazyTensor:
-    """A tensor of a file that is not read yet; bound to the version that was opened.
+    """An unread tensor of a file; bound to the version that was opened.
 
     It can be sent to worker processes and copied as itself, but not saved: call ``load`` first.
 
@@ -420,7 +420,7 @@ def _rewrite_archive() -> Generator[memoryview | None, Any, None]:
         struct.pack_into("<I", directory, at + _CENTRAL_CRC, crc)
         at += _CENTRAL_BYTES + sum(struct.unpack_from("<HHH", directory, at + 28))
     if at != len(directory):
-        raise Bug("torch.save wrote another directory than it announced")
+        raise Bug("the directory of torch.save differs from the announced one")
     data = yield memoryview(directory)
     while True:
         data = yield data
@@ -428,7 +428,7 @@ def _rewrite_archive() -> Generator[memoryview | None, Any, None]:
 
 def _require_magic(part: memoryview, magic: bytes) -> memoryview:
     if part[:4] != magic:
-        raise Bug(f"torch.save wrote {part[:4].tobytes()!r} where {magic!r} was due")
+        raise Bug(f"torch.save wrote {part[:4].tobytes()!r} instead of {magic!r} was due")
     return part
 
 

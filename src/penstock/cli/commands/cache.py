@@ -99,7 +99,7 @@ def ls(
         write(line(row) + "\n")
     full = f"{readable(usage.stored_bytes)} in {usage.path}"
     if not rows:
-        raise NotFound(f"nothing of it is in the cache, which holds {full}", url=prefix)
+        raise NotFound(f"no part of this is in the cache, which holds {full}", url=prefix)
     if not json:
         print(f"{counted(len(rows), 'object')}; the cache holds {printable(full)}", file=sys.stderr)
 
@@ -147,7 +147,7 @@ def warm(
     """Read objects into the cache, in parallel; those that are there already cost no request.
 
     The cache has to be named, as for the programs that are to use it: with --cache, --store or PENSTOCK_CACHE.
-    An interrupted command is repeated and goes on where it was. What does not fit is left out, with exit code 6.
+    An interrupted command is repeated and continues where it was. What does not fit is left out, with exit code 6.
     """
     # Imported late: it needs numpy, and the help of all commands does not.
     from penstock.jobs.parts.records import Share
@@ -155,10 +155,10 @@ def warm(
 
     share, on = Share.of(part), cluster(ray)
     if on is not None and part is not None:
-        raise Unusable("--ray warms the caches of all machines, each with everything: leave out --part")
+        raise Unusable("--ray warms the caches of all machines, each with all data: leave out --part")
     if cache is not None:
         if isinstance(store, str):
-            raise Unusable("--cache and --store: a profile has its own cache: name one of the two")
+            raise Unusable("--cache and --store: a profile has its own cache: pass one of them")
         store = replace(store, cache=replace(store.cache or ps.CacheOptions(), path=cache))
     done = Warmed(nodes=0 if on else 1)
     try:
@@ -195,7 +195,7 @@ def _tell(done: "Warmed", *, as_json: bool) -> None:
 @cache.command(epilog="Example: penstock cache verify")
 @with_options("place", _place)
 def verify(*, json: JsonOne = False, place: "ps.cache.Cache") -> None:
-    """Compare everything in the cache with its checksums, and remove what is damaged: then exit code 5."""
+    """Compare everything in the cache with its checksums, and remove damaged entries: then exit code 5."""
     with _disk_errors(place), bar("verifying", None, None) as count:
         found = place.verify(count)
     record = {"entries": found.entries, "size": found.size_bytes, "damaged": found.damaged}

@@ -39,7 +39,7 @@ def ls(
 
     found = dict(describe_steps(ps.CheckpointManager(url, store=store)))
     if not found:
-        raise NotFound("no checkpoint is committed there", url=url)
+        raise NotFound("no committed checkpoint found", url=url)
     for each in filter(None, found.values()):
         metric = "-" if each.metric is None else f"{each.metric:g}"
         text = f"{each.step:>12} {readable(each.size):>10} {each.objects:>4} objects  metric {metric}"
@@ -75,7 +75,7 @@ def _one(url: str, store: Store) -> Iterator[str]:
 
         return CommittedCheckpoint(source, as_folder(key)).verify()
     except NotFound:
-        raise NotFound("no checkpoint is committed there", url=url) from None
+        raise NotFound("no committed checkpoint found", url=url) from None
 
 
 @checkpoint.command()

@@ -47,7 +47,7 @@ def show(
 
 
 def _draw(screen: Screen, rows: Sequence[tuple[str, str, str]], widths: Sequence[int]) -> None:
-    """Print settings in groups: those that somebody has made in colour, defaults dim."""
+    """Print settings in groups: explicit settings in colour, defaults dim."""
     group = ""
     for name, value, origin in rows:
         before, group = group, name.partition(".")[0] if "." in name else ""
@@ -68,7 +68,7 @@ def validate(
     *,
     json: JsonLines = False,
 ) -> None:
-    """Check every profile of a file: keys, values, URLs, what is extended. Exit code 2 if one cannot work.
+    """Check every profile of a file: keys, values, URLs, extended profiles. Exit code 2 if one cannot work.
 
     A file that ends in .yaml or .json is read as Multi-Storage Client's.
 

@@ -31,7 +31,7 @@ def doctor(
     json: JsonLines = False,
     store: Store,
 ) -> None:
-    """Examine a store step by step: host, TLS, clock, credentials, then each verb. What fails says what to do.
+    """Examine a store step by step: host, TLS, clock, credentials, then each verb. Failures say what to do.
 
     Writes about 6 MiB below URL, and deletes them. With --speed, writes another 41 MiB if URL has no objects to read.
     The exit code is that of the first failure.

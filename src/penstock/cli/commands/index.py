@@ -56,14 +56,14 @@ def index(
     Exit code 1 if there are no objects.
     """
     if refresh and restart:
-        raise Unusable("--restart begins anew, and --refresh continues from a saved catalog: leave one out")
+        raise Unusable("--restart starts over, and --refresh continues from a saved catalog: leave one out")
     names = None if fields is None else tuple(each.strip() for each in fields.split(","))
     given = {"format": kind, "fields": names, "key": key, "missing": missing, "skip": skip, "index": side}
     how: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how |= {"include": include or [], "exclude": exclude or [], "labels": labels}
     parts = in_job(job, part, ray)
     if parts and refresh:
-        raise Unusable("--job is for a whole index: leave out --refresh")
+        raise Unusable("--job and --refresh exclude one another: leave out --refresh")
     if refresh:
         catalog: ps.Catalog | None = _refresh_catalog(url, to, how, store)
     else:
@@ -73,7 +73,7 @@ def index(
 
 
 def show_index(catalog: "ps.Catalog | None", *, as_json: bool, url: str = "", to: str = "") -> None:
-    """Write what was indexed; None: other processes have parts left."""
+    """Write the indexed entries; None: other processes have parts left."""
     if catalog is None:
         write_row({"catalog": None}, "the parts of this process are done, and others are left", as_json=as_json)
         return

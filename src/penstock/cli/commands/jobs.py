@@ -58,7 +58,7 @@ def copy_tree(
     checksum: Checksum = False,
     store: Store,
 ) -> None:
-    """Copy what lies below SOURCE to DEST in parts, each recorded once it is done: for millions of objects.
+    """Copy the objects below SOURCE to DEST in parts, each recorded once it is done: for millions of objects.
 
     The same command continues after a stop of any kind. Several processes or machines share the parts with --part.
     Objects that DEST has are not copied; nothing is deleted.
@@ -102,7 +102,7 @@ def verify(
     """Compare the objects below URL with those of AGAINST, or read all of them; print their number and digest.
 
     Every object of AGAINST must be there: the same bytes, or the size and version of a catalog. Errors do not stop the
-    other objects. With --job the same command continues, and only what failed is checked again.
+    other objects. With --job the same command continues, and only failed parts are checked again.
     """
     on = cluster(ray)
     globs: dict[str, Any] = {"include": include or (), "exclude": exclude or ()}
@@ -139,7 +139,7 @@ def ls(
         text = f"{done:>6}/{len(plan.parts):<6} parts {plan.objects:>12,} objects  {plan.operation:10} {records.url}"
         write_row(record | {"objects": plan.objects}, text, as_json=json)
     if not found:
-        raise NotFound("no job has its plan there", url=url)
+        raise NotFound("no plan of a job found", url=url)
 
 
 @jobs.command(name="show")
@@ -151,7 +151,7 @@ def show_job(
     json: JsonOne = False,
     store: Store,
 ) -> None:
-    """Report on a job: parts done, counts, failures, time, rate, machines, and what bound it."""
+    """Report on a job: parts done, counts, failures, time, rate, machines, and the bottleneck."""
     if html is not None:
         check_page(html)
     records = Records(url, store)
@@ -169,11 +169,11 @@ def show_job(
 def resume(
     url: Job, *, part: Part = None, ray: OnRay = None, processes: Processes = None, json: JsonOne = False, store: Store
 ) -> None:
-    """Do the parts of a job that are not done, also those with failures, as the command that began it would."""
+    """Do the unfinished and failed parts of a job, as the command that began it would."""
     records = Records(url, store)
     plan = _plan(records)
     if plan.operation not in _OPERATIONS:
-        raise Unusable(f"this Penstock knows no operation {plan.operation!r}: install a newer one", url=records.url)
+        raise Unusable(f"unknown operation {plan.operation!r}: install a newer version", url=records.url)
     module, shown = _OPERATIONS[plan.operation]
     options: dict[str, Any] = {"part": part, "on": cluster(ray), "store": store}
     if plan.operation in _WITH_PROCESSES:
@@ -188,7 +188,7 @@ def resume(
 @jobs.command()
 @with_store
 def rm(url: Job, *, json: JsonOne = False, store: Store) -> None:
-    """Delete the records of a job, and nothing else. What it has copied stays."""
+    """Delete the records of a job, and nothing else. Its copies stay."""
     records = Records(url, store)
     number = records.remove()
     text = f"{counted(number, 'record')} of {records.url} deleted"
@@ -198,7 +198,7 @@ def rm(url: Job, *, json: JsonOne = False, store: Store) -> None:
 def _plan(records: Records) -> JobPlan:
     plan = records.plan()
     if plan is None:
-        raise NotFound("no job has its plan there", url=records.url)
+        raise NotFound("no plan of a job found", url=records.url)
     return plan
 
 

@@ -28,7 +28,7 @@ app = Typer()
 def _pair(text: str) -> tuple[str, str]:
     name, equals, encoding = (each.strip() for each in text.partition("="))
     if not (name and equals and encoding):
-        raise BadParameter(f"{text!r} is not a name and an encoding, as cls=int", param_hint="--columns")
+        raise BadParameter(f"{text!r} must be a name and an encoding, such as cls=int", param_hint="--columns")
     return name, encoding
 
 

@@ -56,10 +56,10 @@ def sync(
     whole_bucket: Annotated[bool, Option("--whole-bucket", help="Allow --delete in a whole bucket.")] = False,
     store: Store,
 ) -> None:
-    """Make what lies below DEST equal to what lies below SOURCE: directories, prefixes, of any two stores.
+    """Make the tree below DEST equal to that below SOURCE: directories, prefixes, of any two stores.
 
     An object is copied unless DEST has it: the same size, and the same content or time. An interrupted sync is
-    repeated and goes on where it was. --delete deletes after all copies, only if none failed, and only what is as
+    repeated and continues where it was. --delete deletes after all copies, only if none failed, and only what is as
     it was compared.
 
     Links to local files are followed; links to directories are left out and reported. Errors do not stop the other

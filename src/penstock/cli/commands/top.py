@@ -81,7 +81,7 @@ def top(
         bool, Option("--json", help="One JSON object per line, for each loader or host and screen.")
     ] = False,
 ) -> None:
-    """Show what running loaders do: rate, waiting and its causes, requests, cache. Exit code 1 if there are none.
+    """Show the state of running loaders: rate, waiting and its causes, requests, cache. Exit code 1 if there are none.
 
     Loaders of other users are not seen, nor those of a machine or container that does not share the directory of
     PENSTOCK_NODE. With the address of the metrics of a process (penstock.observe.Prometheus), its requests and caches
@@ -130,7 +130,7 @@ def _loaders(process: int) -> State:
 
     where = ask()
     if where is None:
-        raise Unusable("cannot watch loaders: PENSTOCK_NODE=off has them describe themselves nowhere")
+        raise Unusable("cannot watch loaders: PENSTOCK_NODE=off disables their status files")
     found = {f"{each.process}-{each.number}": each for each in running(where) if process in (0, each.process)}
     for name, each in found.items():
         if each.values:
@@ -149,7 +149,7 @@ def _loaders(process: int) -> State:
 
 
 def loader_record(_: str, before: "Description | None", now: "Description") -> dict[str, Any]:
-    """Return rates of a loader between two descriptions; since it was made where there are no two."""
+    """Return rates of a loader between two descriptions; with one, since it was created."""
     values, elapsed_s = now.values, time() - now.written
     if not values:
         return {"process": now.process, "loader": now.number, "silent_s": elapsed_s}
@@ -237,7 +237,7 @@ def _page(url: str) -> str:
     reader = Thread(target=read, name="penstock-top", daemon=True)
     reader.start()
     reader.join(_PATIENCE_S)
-    found = answers[0] if answers else TimeoutError(f"no whole answer within {_PATIENCE_S:.0f} s")
+    found = answers[0] if answers else TimeoutError(f"no complete answer within {_PATIENCE_S:.0f} s")
     if isinstance(found, (OSError, ValueError, HTTPException)):
         why = getattr(found, "reason", found)
         raise Unreachable(f"cannot read metrics: {why}", url=public_url(url)) from found
@@ -245,7 +245,7 @@ def _page(url: str) -> str:
         raise found
     if "penstock_" not in found:
         raise NotFound(
-            "no metrics of Penstock there: open penstock.observe.Prometheus in the program", url=public_url(url)
+            "found no metrics of Penstock: open penstock.observe.Prometheus in the program", url=public_url(url)
         )
     return found
 

@@ -55,14 +55,14 @@ def copy(
     """Copy a zarr array or group into other chunks, shards and codecs, within a bounded memory.
 
     Every region is read back and compared bit for bit. The metadata is written last, so no reader sees a part of
-    the copy as an array. A copy that was interrupted goes on with --resume. With --job, the same command continues,
+    the copy as an array. A copy that was interrupted continues with --resume. With --job, the same command continues,
     and several machines share the work with --part or --ray.
     """
     from penstock.interop.zarr.documents import parse_sizes
     from penstock.interop.zarr.rechunk import CopyOptions
 
     if zarr_format not in (None, _FORMAT):
-        raise Unusable(f"--zarr-format {zarr_format}: only 3 can be made, of format 2")
+        raise Unusable(f"--zarr-format {zarr_format}: only format 2 can be converted, to 3")
     how: dict[str, Any] = {
         "chunks": parse_sizes(chunks or (), "--chunks"),
         "shards": parse_sizes(shards or (), "--shards"),
@@ -112,7 +112,7 @@ def show_arrays(done: "Copied", *, as_json: bool) -> None:
     if as_json:
         _print(done.arrays, "copied" if done.complete else "in parts", as_json=True)
         return
-    text = f"{readable(done.size_bytes)} decoded were copied, and every region was read back"
+    text = f"{readable(done.size_bytes)} of decoded data copied; every region was verified"
     print(text if done.complete else f"{text}; other parts are left", file=sys.stderr)
 
 
@@ -180,7 +180,7 @@ def plan(
     shuffle: Annotated[bool, Option("--shuffle/--no-shuffle", help="Permute the samples.")] = True,
     store: Store,
 ) -> None:
-    """Estimate an epoch of ps.ZarrDataset: requests, bytes, memory, rate, and what would be faster.
+    """Estimate an epoch of ps.ZarrDataset: requests, bytes, memory, rate, and possible improvements.
 
     Reads the metadata and eight chunks.
     """

@@ -55,11 +55,11 @@ class Demo:
 
     def __post_init__(self) -> None:
         if self.bucket is None and (self.endpoint is not None or self.keep):
-            raise ConfigError("--endpoint and --keep are for a bucket of yours: name it with --bucket")
+            raise ConfigError("--endpoint and --keep need your own bucket: pass it as --bucket")
         if self.bucket is not None and self.provider is not None:
-            raise ConfigError("--provider is for the demo's own server; a bucket of yours is named by URL: gs://bucket")
+            raise ConfigError("--provider is for the demo's own server; pass your own bucket as a URL: gs://bucket")
         if self.provider is not None and self.provider not in DIALECTS:
-            raise ConfigError(f"the demo's own server speaks {', '.join(DIALECTS)}, not {self.provider!r}")
+            raise ConfigError(f"--provider must be one of {', '.join(DIALECTS)}, got {self.provider!r}")
 
     def run(self) -> None:
         """Run the demo and print its progress; takes about half a minute.
@@ -213,7 +213,7 @@ def live(url: str, epochs: int, doomed: Callable[[], bool]) -> Generator[dict[st
                     os.killpg(process.pid, signal.SIGKILL)
                     killed = True
             if (status := process.wait()) and not killed:
-                raise PenstockError(f"the training process ended with status {status}: see what it says above")
+                raise PenstockError(f"the training process ended with status {status}: see its output above")
         finally:
             # Until the process is waited for, no other process can have its id.
             if process.returncode is None:
@@ -253,7 +253,7 @@ def borrow_prefix(bucket: str, endpoint: str | None, *, keep: bool) -> Iterator[
         try:
             next(ps.list(url), None)
         except NotFound as error:
-            raise NotFound("no such bucket: the demo creates none, so make it first", url=root) from error
+            raise NotFound("no such bucket: create it first", url=root) from error
         try:
             yield url
         finally:

@@ -38,7 +38,7 @@ def store_options(storage_client: Any = None, retry: Any = None) -> GCSOptions:
     credentials = getattr(storage_client, "_credentials", None)
     endpoint = getattr(getattr(storage_client, "_connection", None), "API_BASE_URL", None)
     if credentials is None or not isinstance(endpoint, str):
-        raise Unusable(f"storage_client is a google.cloud.storage.Client, not {storage_client!r}")
+        raise Unusable(f"storage_client must be a google.cloud.storage.Client, got {storage_client!r}")
     if endpoint.rstrip("/") != _GOOGLE:
         given["endpoint"] = endpoint
     if type(credentials).__name__ == "AnonymousCredentials":
@@ -69,7 +69,7 @@ def _retries(retry: Any) -> RetryOptions:
     try:
         initial, maximum, timeout = retry._initial, retry._maximum, retry._timeout  # noqa: SLF001  they are not public
     except AttributeError:
-        raise Unusable(f"a retry configuration is a google.api_core.retry.Retry, not {retry!r}") from None
+        raise Unusable(f"a retry configuration must be a google.api_core.retry.Retry, got {retry!r}") from None
     patience = _NO_DEADLINE_S if timeout is None else timeout
     return RetryOptions(base_s=initial, cap_s=maximum, patience_s=patience)
 
@@ -144,7 +144,7 @@ def list_bucket(bucket_name: str, config: Config, storage_client: object) -> tup
     Directory markers are left out, and so are objects that the original composed, unless ``prefix`` contains a ``/``.
     """
     if not isinstance(config, Config):
-        raise Unusable(f"config is a Config of this package, not {config!r}")
+        raise Unusable(f"config must be a Config of this package, got {config!r}")
     prefix = config.prefix or ""
     composed = () if "/" in prefix else f"{_COMPOSED}**"
     store = store_options(storage_client, config.list_retry_config)
@@ -212,7 +212,7 @@ class Listed:
 
     @classmethod
     def from_prefix(cls, *_: object, **__: object) -> Any:
-        raise Unusable(f"{cls.__name__} is made by its class: ps.MapDataset and ps.IterableDataset have constructors")
+        raise Unusable(f"{cls.__name__} has no named constructors: use those of ps.MapDataset and ps.IterableDataset")
 
     from_objects = from_manifest = from_catalog = from_prefix
 

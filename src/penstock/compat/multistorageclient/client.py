@@ -176,7 +176,7 @@ class StorageClient(_ProfileNames):
 
     def __init__(self, config: StorageClientConfig) -> None:
         if not isinstance(config, StorageClientConfig):
-            raise Unusable(f"a StorageClient is made of a StorageClientConfig, not of {type(config).__name__}")
+            raise Unusable(f"config must be a StorageClientConfig, got {type(config).__name__}")
         self._config = config
         self._store = config.store
 
@@ -415,7 +415,7 @@ class StorageClient(_ProfileNames):
         options = dict(signer_options or {})
         expires_s = options.pop("expires_in", None)
         if options or getattr(signer_type, "value", signer_type) == "cloudfront":
-            refuse("this signer", "the store's own way signs, with signer_options={'expires_in': seconds}")
+            refuse("this signer", "leave it out; signer_options takes only {'expires_in': seconds}")
         return str(presign(self.url(path), method=method, expires_s=expires_s, store=self._store))  # type: ignore[arg-type]
 
     def sync_from(
@@ -475,7 +475,7 @@ class StorageClient(_ProfileNames):
                 raise Unusable("pass source_files or patterns, not both")
             if dryrun or delete_unmatched_files:
                 asked = "dryrun" if dryrun else "delete_unmatched_files"
-                refuse(f"{asked}=True with source_files", "nothing is compared then: leave out source_files")
+                refuse(f"{asked}=True with source_files", "source_files are copied without comparison: leave one out")
             return self._copied(source_client, source_path, target_path, source_files)
         chosen = chosen_by(patterns, ignore_hidden=ignore_hidden)
         source, target = source_client.url(source_path), self.url(target_path)
@@ -541,7 +541,7 @@ def _matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _with_empty(at: set[int], steps: list[Any]) -> set[int]:
-    """Return these steps, and those after a ``**`` that matches nothing."""
+    """Return these steps, and the steps after a ``**`` that matches nothing."""
     found = set(at)
     for number, step in enumerate(steps):
         if number in found and step is None:

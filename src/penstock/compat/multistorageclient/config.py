@@ -47,14 +47,14 @@ class StorageClientConfig:
         named = list(config_file_paths or ())
         path = _first(named)
         if path is None and named and implicit(profile) is None:
-            raise ConfigError(f"no profile {profile!r}: config_file_paths names {', '.join(named)}, and none is there")
+            raise ConfigError(f"no profile {profile!r}: none of config_file_paths exists: {', '.join(named)}")
         found = {} if path is None else translations(path)
         if not named or (profile not in found and implicit(profile) is not None):
             # Raises if the profile does not exist.
             parse(f"{MSC_PROTOCOL}{profile}/bucket/key")
             return StorageClientConfig(profile, f"{MSC_PROTOCOL}{profile}/")
         if profile not in found:
-            raise ConfigError(f"{path} has no profile {profile!r}; there are {', '.join(found) or 'none'}")
+            raise ConfigError(f"{path} has no profile {profile!r}; profiles: {', '.join(found) or 'none'}")
         return _of(profile, found[profile]())
 
     @staticmethod
@@ -70,7 +70,7 @@ class StorageClientConfig:
         if profile not in profiles:
             if implicit(profile) is not None:
                 return StorageClientConfig.from_file(profile=profile)
-            raise ConfigError(f"config_dict has no profile {profile!r}; there are {', '.join(profiles) or 'none'}")
+            raise ConfigError(f"config_dict has no profile {profile!r}; profiles: {', '.join(profiles) or 'none'}")
         return _of(profile, translate_profile(profile, profiles[profile], "config_dict", config_dict))
 
     @staticmethod

@@ -111,7 +111,7 @@ class ObjectFile(io.IOBase):
     def resolve_filesystem_path(self) -> str:
         """Return the path of a local copy, kept until the process ends. Raise ``ValueError`` for a writer."""
         if not self.readable():
-            raise ValueError("resolve_filesystem_path is for files that are read: close this one first")
+            raise ValueError("resolve_filesystem_path is for reading: close this file first")
         return self._local()
 
     def fsync(self) -> None:

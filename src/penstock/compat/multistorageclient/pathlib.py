@@ -260,7 +260,7 @@ class MultiStoragePath:
         """Move the object within its profile (copy, delete). Raise ``NotFound``, or ``InvalidURL`` across profiles."""
         new = target if isinstance(target, MultiStoragePath) else MultiStoragePath(target)
         if new._client.profile != self._client.profile:
-            raise InvalidURL(f"rename stays within {self._client.profile}: ps.copy goes elsewhere", url=str(new))
+            raise InvalidURL(f"rename works within {self._client.profile}: use ps.copy to leave it", url=str(new))
         if self._local is not None:
             self._local.rename(new._inner)
         else:
@@ -293,4 +293,4 @@ class _Refusal(NamedTuple):
     url: str
 
     def __call__(self, *_args: object, **_options: object) -> Any:
-        raise Unsupported(f"{self.name}() is for paths of this machine: objects have no such thing", url=self.url)
+        raise Unsupported(f"{self.name}() is for local paths, not for objects", url=self.url)

@@ -53,7 +53,7 @@ def fetch_object(url: str, file: str | os.PathLike[str] | IO[Any], store: StoreO
 def each(transfer: Callable[..., None], *arguments: Sequence[Any], workers: int) -> None:
     """Run transfers, ``workers`` at once. Raise the first failure, in order, after all have ended."""
     if len({len(sequence) for sequence in arguments}) > 1:
-        raise Unusable(f"as many paths here as there: {', '.join(str(len(each)) for each in arguments)}")
+        raise Unusable(f"numbers of paths must be equal, got {', '.join(str(len(each)) for each in arguments)}")
     with ThreadPoolExecutor(max(1, workers)) as pool:
         for ended in [pool.submit(transfer, *words) for words in zip(*arguments, strict=True)]:
             ended.result()

@@ -79,7 +79,7 @@ class _Provided:
             expires = (expires if expires.tzinfo else expires.replace(tzinfo=UTC)).timestamp()
         access_key, secret_key = _field(found, "access_key_id"), _field(found, "access_key_secret")
         if not access_key or not secret_key:
-            raise ConfigError(f"cred_provider={type(self.provider).__name__} gave no access_key_id and secret")
+            raise ConfigError(f"cred_provider={type(self.provider).__name__} returned no access_key_id and secret")
         return Credentials(
             str(access_key),
             str(secret_key),
@@ -333,7 +333,7 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
     """
 
     def __init__(self, dataset: IterableDataset, reseed: Callable[..., IterableDataset] | None = None) -> None:
-        """Wrap ``dataset``, which ``reseed`` makes anew with a seed; programs call a named constructor instead."""
+        """Wrap ``dataset``, which ``reseed`` recreates with a seed; programs call a named constructor instead."""
         self._dataset = dataset
         self._reseed = reseed
 
@@ -379,7 +379,7 @@ class OssIterableDataset(_Constructors, TorchIterableDataset[Any]):
         return iter(self._dataset)
 
     def shuffle(self, generator: torch.Generator | None = None) -> None:
-        """Shuffle anew from the next iteration on, with a seed from ``generator``; default: torch's own."""
+        """Shuffle again from the next iteration on, with a seed from ``generator``; default: torch's own."""
         if self._reseed is None:
             raise Unsupported(
                 "OssIterableDataset.shuffle is for archives that were opened by from_tar(…, shuffle=True): "

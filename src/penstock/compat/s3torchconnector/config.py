@@ -49,12 +49,12 @@ def store_options(
     """Return the store options for these arguments; None leaves a value to the environment and the profile."""
     config = S3ClientConfig() if s3client_config is None else s3client_config
     if not isinstance(config, S3ClientConfig):
-        raise ConfigError(f"s3client_config is an S3ClientConfig of this package, not {config!r}")
+        raise ConfigError(f"s3client_config must be an S3ClientConfig of this package, got {config!r}")
     whole(config.part_size, "S3ClientConfig.part_size")
     if config.throughput_target_gbps != _GBPS:
         not_honoured("S3ClientConfig.throughput_target_gbps", "Penstock adapts the number of requests to the network")
     if not _LEAST_PART <= config.part_size <= _MOST_PART:
-        raise ConfigError(f"S3ClientConfig.part_size is 5 MiB to 5 GiB, not {config.part_size!r} bytes")
+        raise ConfigError(f"S3ClientConfig.part_size must be 5 MiB to 5 GiB, got {config.part_size!r} bytes")
     own_part = config.part_size != _PART_BYTES
     buffer_bytes = max(WriteOptions().buffer_bytes, _PARTS_HELD * config.part_size)
     unsigned: dict[str, Any] = {"anonymous": True} if config.unsigned else {}  # else from the environment

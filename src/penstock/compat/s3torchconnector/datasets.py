@@ -120,11 +120,11 @@ class _Connected:
 
     @classmethod
     def from_manifest(cls, *_: object, **__: object) -> Any:
-        raise Unusable(f"{cls.__name__} has no from_manifest: ps.MapDataset and ps.IterableDataset have")
+        raise Unusable(f"{cls.__name__} has no from_manifest: use that of ps.MapDataset or ps.IterableDataset")
 
     @classmethod
     def from_catalog(cls, *_: object, **__: object) -> Any:
-        raise Unusable(f"{cls.__name__} has no from_catalog: ps.MapDataset and ps.IterableDataset have")
+        raise Unusable(f"{cls.__name__} has no from_catalog: use that of ps.MapDataset or ps.IterableDataset")
 
     def _ranged(self, index: SupportsIndex) -> Any:
         """Return the transform's result for an object that the transform reads in ranges."""

@@ -40,5 +40,5 @@ class S3LightningCheckpoint(CheckpointIO):
 
 def _require_s3_url(path: object) -> str:
     if not isinstance(path, str):
-        raise TypeError(f"path is an s3:// URL as text, not {kind_of(path)}: pathlib drops one of its slashes")
+        raise TypeError(f"path must be an s3:// URL as text, got {kind_of(path)}: pathlib drops one of its slashes")
     return s3_url(path)

@@ -84,9 +84,7 @@ class _Made(S3Reader):
     """Base of readers that ``S3ReaderConstructor`` selects; programs cannot create them by their class."""
 
     def __init__(self, *_: object, **__: object) -> None:
-        message = (
-            f"{type(self).__name__} takes functions of a client that is not here: datasets and S3Checkpoint make it"
-        )
+        message = f"{type(self).__name__} cannot be created directly: datasets and S3Checkpoint return readers"
         raise Unsupported(message)
 
 
@@ -347,5 +345,5 @@ def reader_kind(constructor: object) -> ReaderKind:
     if constructor is None:
         return S3ReaderConstructor.default()
     if not isinstance(constructor, ReaderKind):
-        raise Unusable(f"reader_constructor is one of S3ReaderConstructor's, not {constructor!r}")
+        raise Unusable(f"reader_constructor must be one of S3ReaderConstructor's, got {constructor!r}")
     return constructor

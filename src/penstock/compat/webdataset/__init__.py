@@ -11,7 +11,7 @@ dicts with ``__key__``, ``__url__`` and the bytes of each field. Differences:
 - Ranks (``nodesplitter=wds.split_by_node``) and workers share samples and not shards, so there may be fewer shards than
   workers. Each sample comes once per epoch; but each worker process, and each rank, reads every block of 1 MiB that has
   a sample for it. ``ps.DataLoader`` over ``from_shards(…)`` with ``shuffle=ps.order.Lanes()`` reads each block once.
-- Shards are URLs of any store, or local paths; those of a dataset lie in one bucket. ``pipe:curl -s -L URL``,
+- Shards are URLs of any store, or local paths; those of a dataset are in one bucket. ``pipe:curl -s -L URL``,
   ``pipe:aws s3 cp URL -`` and ``pipe:gsutil cat URL`` become the URL; another pipe raises ``Unsupported``.
 - Samples of local files have no ``__local_path__``.
 - A link, a sparse or a compressed archive, and members of a sample that are not neighbours raise an error by name.

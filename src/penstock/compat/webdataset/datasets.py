@@ -33,7 +33,7 @@ _NAME = re.compile(r"((?:.*/|)[^.]+)[.]([^/]*)")  # webdataset's: a key ends at 
 
 
 def split_by_node(*_args: object, **_options: object) -> NoReturn:
-    """Share the samples out over ranks, as ``nodesplitter=``; it cannot be called."""
+    """Distribute the samples over ranks, as ``nodesplitter=``; it cannot be called."""
     raise Unsupported("cannot call split_by_node: pass it to WebDataset(nodesplitter=)")
 
 
@@ -43,7 +43,7 @@ def single_node_only(*_args: object, **_options: object) -> NoReturn:
 
 
 def split_by_worker(*_args: object, **_options: object) -> NoReturn:
-    """Share the samples out over workers, as ``workersplitter=``; it cannot be called."""
+    """Distribute the samples over workers, as ``workersplitter=``; it cannot be called."""
     raise Unsupported("cannot call split_by_worker: pass it to WebDataset(workersplitter=)")
 
 
@@ -90,7 +90,7 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         store: Options of the store, or the name of a profile; default: environment and profile.
 
     Raises:
-        Unsupported: An argument has a value that is not here; the text says what to use.
+        Unsupported: An argument has an unsupported value; the text says what to use.
         NotFound: A shard does not exist.
         Damaged: A shard is not a tar file, or is incomplete.
     """
@@ -122,8 +122,8 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         _refuse(mode not in {None, "resampled"}, f"mode={mode!r}", "leave it out")
         _refuse(cache_dir is not None, "cache_dir=", ELSEWHERE["mcached"])
         splitters = (None, single_node_only, split_by_node)
-        _refuse(nodesplitter not in splitters, "nodesplitter= of your own", "pass split_by_node, or None")
-        _refuse(workersplitter is not split_by_worker, "workersplitter=", "workers share the samples out")
+        _refuse(nodesplitter not in splitters, "a custom nodesplitter=", "pass split_by_node, or None")
+        _refuse(workersplitter is not split_by_worker, "workersplitter=", "samples are sharded automatically")
         given: dict[str, str] = {}
         if isinstance(urls, Catalog):
             catalog = urls
@@ -158,7 +158,7 @@ class WebDataset(Fluid, TorchIterableDataset[Any]):
         ``initial=`` has no effect: no buffer has to be filled.
         """
         strange = ", ".join(kw.keys() - {"seed", "initial"})
-        _refuse(bool(strange), f"shuffle({strange}=)", "pass seed=, of which and the epoch each order depends alone")
+        _refuse(bool(strange), f"shuffle({strange}=)", "pass seed=: orders depend only on it and the epoch")
         if size < 1:
             return self
         other = self._copy(_seed=int(kw["seed"]) if kw.get("seed") is not None else self._seed)
@@ -194,7 +194,7 @@ class WebLoader(Fluid):
     def shuffle(self, size: int, **kw: Any) -> Self:
         """Return this loader: its samples are mixed already. ``initial=`` has no effect."""
         strange = ", ".join(kw.keys() - {"initial"})
-        _refuse(bool(strange), f"WebLoader.shuffle({strange}=)", "the order is that of the dataset, by its seed=")
+        _refuse(bool(strange), f"WebLoader.shuffle({strange}=)", "pass seed= to the dataset, which sets the order")
         dataset = self._loader.dataset
         if size > 0 and isinstance(dataset, WebDataset):
             ordered = isinstance(dataset._dataset._order, BlockShuffle)  # noqa: SLF001  of this file
@@ -231,7 +231,7 @@ def _refuse(wrong: bool, name: str, instead: str) -> None:
 
 
 def _shards(urls: object) -> str | list[str]:
-    """Return the URLs of shards, without braces and pipes; a prefix is returned as it is."""
+    """Return the URLs of shards, without braces and pipes; a prefix is returned unchanged."""
     _refuse(isinstance(urls, Mapping), "a dict of datasets", "join datasets with ps.concat")
     if isinstance(urls, str):
         _refuse(urls.endswith((".yaml", ".yml", ".json")), f"{urls!r}", "join datasets with ps.concat")

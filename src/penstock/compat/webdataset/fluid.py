@@ -61,7 +61,7 @@ def warn_and_stop(exn: Exception) -> bool:
 
 
 def default_collation_fn(samples: list[Any]) -> Any:
-    """Collate tuples or dicts: numbers and arrays become arrays, tensors are stacked, anything else is a list."""
+    """Collate tuples or dicts: numbers and arrays become arrays, tensors are stacked, all other values become lists."""
     if isinstance(samples[0], Mapping):
         if any(each.keys() != samples[0].keys() for each in samples):
             raise WrongArgument("cannot collate samples with different fields: choose fields with to_tuple()")
@@ -305,7 +305,7 @@ class Samples(Iterator[Any]):
         return self._stateful().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where ``state`` was taken. Raise ``StateMismatch`` if it is another dataset's."""
+        """Resume where ``state`` was taken. Raise ``StateMismatch`` if it is another dataset's."""
         self._stateful().load_state_dict(state)
         self._items = None
 

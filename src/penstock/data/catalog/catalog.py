@@ -116,7 +116,7 @@ class Catalog(Contents):
             labels: Rule of classes: see ``with_labels``; default: no labels.
             group: Rule by which several objects make one sample: see ``with_groups``; default: each object is a sample.
             fields: Fields to take, the first of which leads: see ``with_groups``; default: all, sorted by name.
-            missing: What happens to a sample that lacks a field: see ``with_groups``.
+            missing: Treatment of a sample that lacks a field: see ``with_groups``.
             allow_empty: Return an empty catalog if no object is found.
             progress: Show the number of objects found on standard error; default: if that is a terminal and rich is
                 installed.
@@ -235,10 +235,10 @@ class Catalog(Contents):
                 name, ``"jpg"``: a sample is that member itself, and not a mapping. Of JSON lines: the values of these
                 names, ``("text", "label")``; default: a sample is the bytes of its line. Of Parquet, MDS and LitData:
                 columns. TFRecords have none.
-            key: Which members of an archive form a sample: ``"first-dot"`` (default): those whose names agree up to the
+            key: Rule for an archive's members of a sample: ``"first-dot"`` (default): those whose names agree up to the
                 first dot; ``"last-dot"``; a regular expression with the groups ``key`` and ``field``; or a function of
                 the name that returns both, or None to leave the member out.
-            missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"``, or
+            missing: Treatment of a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"``, or
                 ``"none"`` for None as the value; a sample that has none of them is left out.
             skip: Globs of the names of members that are left out.
             labels: Rule of classes: see ``with_labels``. The name of a sample is that of its shard below the prefix, a
@@ -256,10 +256,10 @@ class Catalog(Contents):
 
         Raises:
             NotFound: No shard was found; or the shards hold no sample, and ``allow_empty`` is False.
-            Damaged: A shard is not what its format says, a sample lacks a field, or a side index does not fit its
+            Damaged: A shard contradicts its format, a sample lacks a field, or a side index does not fit its
                 shard; the text names the place.
             Unsupported: A shard has something that cannot be read by its place (a link, a compressed archive).
-            Unusable: An argument is invalid, or the format cannot be told.
+            Unusable: An argument is invalid, or the format is unknown.
 
         Example:
             >>> catalog = ps.Catalog.from_shards("s3://bucket/shards/", fields=("png", "cls"))
@@ -290,7 +290,7 @@ class Catalog(Contents):
             url: The file.
             root: URL below which the objects are: where they were listed, or where a copy of them is. For a copy,
                 names, sizes, labels and digest stay the same; versions are unknown, and building it takes a second
-                table. For samples whose fields lie at different places: a URL for each field.
+                table. For samples whose fields are at different places: a URL for each field.
             store: Options of the store that holds the file, or the name of a profile; default: environment and profile.
 
         Returns:
@@ -351,7 +351,7 @@ class Catalog(Contents):
                 ``labels`` is not given, or the reverse; ``url`` is not below ``base``; or globs are given for shards.
         """
         if self.fields:
-            raise Unusable("a catalog of groups cannot be refreshed, since a new object may belong to any: scan again")
+            raise Unusable("a catalog of groups cannot be refreshed, since groups may get new objects: scan again")
         source, prefix = open_source(self.root + self.base if url is None else url, store)
         if source.root != self.root or not prefix.startswith(self.base):
             raise Unusable(f"the catalog lists objects below {self.root}{self.base}", url=source.url(prefix))
@@ -361,9 +361,9 @@ class Catalog(Contents):
             objects = [number for number, _ in groupby(objects)]
         keys = [self._table.keys[number] for number in objects]
         if not all(map(lt, keys, keys[1:])):
-            raise Unusable("the keys are not in order, each once, so new ones cannot be found: scan again")
+            raise Unusable("the keys are not sorted and unique, so new ones cannot be found: scan again")
         if self._table.columns or (labels is None) is not (self._table.classes is None):
-            raise Unusable("a catalog with classes needs labels= for new objects, and columns have no values for them")
+            raise Unusable("labels= is needed exactly if the catalog has classes; columns cannot be refreshed")
         if form is not None:
             if include or exclude:
                 raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
@@ -450,7 +450,7 @@ class Catalog(Contents):
             try:
                 return entry_of(self._table, self._rows[index])
             except IndexError:
-                raise IndexError(f"index {index} in a catalog of {len(self)} objects") from None
+                raise IndexError(f"index {index} is outside a catalog of {len(self)} objects") from None
         return self._picked(positions(index, len(self)))
 
     def filter(
@@ -512,7 +512,7 @@ class Catalog(Contents):
         if not isinstance(other, Catalog):
             return NotImplemented
         if self.root != other.root:
-            raise Unusable(f"objects of {self.root} and {other.root}: a catalog holds those of one bucket")
+            raise Unusable(f"cannot join objects of {self.root} and {other.root}: a catalog has one bucket")
         first, second = addable(
             FieldObjects(self.root, self.base, self._table),
             FieldObjects(other.root, other.base, other._table),
@@ -534,7 +534,7 @@ class Catalog(Contents):
                 the whole name below ``base``, with the groups ``(?P<key>…)`` and ``(?P<field>…)``. A function that
                 takes this name and returns ``(key, field)``, or None to leave the object out.
             fields: Fields to take, in this order; other objects are left out. Default: all, sorted by name.
-            missing: What happens to a sample that lacks a field: ``"error"``, ``"drop"`` (it is left out) or ``"none"``
+            missing: Treatment of a sample that lacks a field: ``"error"``, ``"drop"`` (it is left out) or ``"none"``
                 (the value of the field is None).
 
         Raises:
@@ -576,7 +576,7 @@ class Catalog(Contents):
                 ``(?P<key>…)``. A function that takes the name and returns the key, or None to leave the entry out. A
                 list with the key of each entry; if the first catalog has one, ``sample.key`` is the name of its object.
                 Or a mapping with one of these for each field.
-            missing: What happens to a sample without an entry in one of the others: as in ``with_groups``.
+            missing: Treatment of a sample without an entry in one of the others: as in ``with_groups``.
 
         Raises:
             Unusable: An argument is invalid, an entry has no key, a key occurs twice in a catalog, or a sample lacks a
@@ -650,6 +650,6 @@ def make_catalog(root: str, base: str, table: Table, rows: range | Picked | None
 
 
 def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable[str] = ()) -> Catalog:
-    """Return the catalog of all objects below ``url``, if any, as other libraries list them: with leftovers."""
+    """Return the catalog of all objects below ``url``, leftovers included, as other libraries list them."""
     source, prefix = open_source(url, store)
     return make_catalog(source.root, *listed(source, prefix, ScanOptions(exclude=exclude)))

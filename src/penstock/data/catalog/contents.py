@@ -35,7 +35,7 @@ _SHOWN = 5  # entries, classes and columns in a notebook
 
 
 def _derivation(first: FieldObjects, part: FieldObjects) -> Callable[[str], str] | None:
-    """Return the function from a key of ``first`` to that of ``part`` in the same row, if there is one."""
+    """Return the function from a key of ``first`` to the key of ``part`` in the same row, if one exists."""
     keys = part.table.keys
     return keys.text_beside if isinstance(keys, Derived) and keys.origin is first.table.keys else None
 
@@ -155,7 +155,7 @@ class Contents:
 
     @property
     def units(self) -> UnitRows | None:
-        """The units in which the samples lie; None if each entry has bytes of its own."""
+        """The units of the samples; None if each entry has separate bytes."""
         table = self._table
         if table.units is None or table.ranges is None:
             return None
@@ -226,7 +226,7 @@ class Contents:
             yield tuple(spans)
 
     def key(self, index: int) -> str:
-        """Return the key of a sample of several objects: that of its group, below ``base``."""
+        """Return the key of a sample of several objects: its group's key, below ``base``."""
         table, row = self._table, self._rows[index]
         of = row if table.ranges is None else table.object(row)
         return self.group_key(table.keys.text(of))
@@ -255,9 +255,9 @@ class Contents:
         return sizes
 
     def extents(self, entries: range) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]] | None:
-        """Return where some entries are: number of the object, first byte (-1: the whole object), and bytes; all int64.
+        """Return the locations of entries: object number, first byte (-1: the whole object), and bytes; all int64.
 
-        None if every entry of the catalog is a whole object, is made of several, or lies in a unit.
+        None if every entry of the catalog is a whole object, consists of several, or is in a unit.
         """
         ranges = self._table.ranges
         if ranges is None or self._table.group is not None or self._table.units is not None:

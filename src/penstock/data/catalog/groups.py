@@ -1,7 +1,7 @@
 """Groups: several objects, each of a field, that make one sample.
 
 A grouped table has one row for each sample: the row of its lead, whose name and label are those of the sample. The
-objects of the other fields are parts, each with a table of its own, whose rows belong to the same samples.
+objects of the other fields are parts, each with a separate table, whose rows belong to the same samples.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class FieldGroup:
         return replace(self, parts={field: change(part) for field, part in self.parts.items()})
 
     def beside(self, keys: Keys) -> FieldGroup:
-        """Return this group with the keys of its parts derived from those of its samples, where both begin alike."""
+        """Return this group with keys of parts derived from keys of samples, where both begin alike."""
 
         def derived(part: FieldObjects) -> FieldObjects:
             if not self.lead or part.places is not None or isinstance(part.table.keys, Derived):
@@ -159,7 +159,7 @@ class FieldGroup:
         return self._changed(lambda part: part.take(samples))
 
     def spread(self, root: str, base: str, table: Table) -> FieldGroup:
-        """Return this group without a lead: ``table``, whose rows lie below ``base``, is a part, too."""
+        """Return this group without a lead: ``table``, whose rows are below ``base``, becomes a part."""
         if not self.lead:
             return self
         return replace(self, lead="", parts={**self.parts, self.lead: FieldObjects(root, base, bare(table))})
@@ -175,7 +175,7 @@ class FieldGroup:
         return replace(self, parts=parts)
 
     def all(self, root: str, base: str, table: Table) -> tuple[FieldObjects, ...]:
-        """Return the part of each field, in order; that of the lead is ``table``, whose rows lie below ``base``."""
+        """Return the part of each field, in order; that of the lead is ``table``, whose rows are below ``base``."""
         lead = FieldObjects(root, base, table)
         return tuple(lead if field == self.lead else self.parts[field] for field in self.fields)
 
@@ -196,7 +196,7 @@ class FieldGroup:
     def check(self, samples: int) -> None:
         """Raise ValueError if the group, which came from a file, does not fit a table of ``samples`` rows."""
         if len({*self.fields}) < len(self.fields) or {*self.fields} - {self.lead} != self.parts.keys():
-            raise ValueError("fields without objects, or objects of no field")
+            raise ValueError("fields without objects, or objects without a field")
         for part in self.parts.values():
             part.table.check()
             rows = part.rows(range(samples)) if part.places is None else part.places.values
@@ -214,7 +214,7 @@ def bare(table: Table) -> Table:
 
 
 def addable(first: FieldObjects, second: FieldObjects) -> tuple[Table, Table]:
-    """Return tables of which one can be added to the other: both of groups with the same lead or none."""
+    """Return two tables that can be joined: both of groups with the same lead or none."""
     one, two = first.table.group, second.table.group
     if one is None or two is None or first.table is second.table:
         return first.table, second.table
@@ -460,8 +460,7 @@ def join_catalogs(catalogs: Mapping[str, NamedObjects], on: object, missing: Mis
     places = complete([*numbers], places, fields, missing)
     if numbers and not places.size:
         raise Unusable(
-            f"no key of {fields[0]!r}, such as {next(iter(numbers))!r}, is one in all of the other catalogs: pass "
-            "another on="
+            f"no key of {fields[0]!r}, such as {next(iter(numbers))!r}, occurs in all other catalogs: pass another on="
         )
     parts = {name: FieldObjects(each.root, each.base, bare(each.table)) for name, each in catalogs.items()}
     rule = on[fields[0]]

@@ -68,7 +68,7 @@ def mask_labels(table: Table, rows: Rows, labels: object) -> NDArray[np.bool_]:
             numbers.append(int(each))
         else:
             few = ", ".join(map(repr, known[:_KNOWN])) + (", …" if len(known) > _KNOWN else "")
-            raise Unusable(f"no such label: {each!r}; there are {few}")
+            raise Unusable(f"unknown label {each!r}; labels are {few}")
     found: NDArray[np.bool_] = np.isin(codes, numbers)
     return found
 
@@ -189,7 +189,7 @@ def _rule(labels: Rule) -> tuple[Callable[[str], Any], str]:
             f'labels={labels!r} is not a valid pattern ({error}); "folder" takes the folder\'s name'
         ) from error
     if pattern.groups != 1 or not isinstance(pattern.pattern, str):
-        message = f"labels={pattern.pattern!r} has {pattern.groups} groups: a pattern has one, which is the label"
+        message = f"labels={pattern.pattern!r} has {pattern.groups} groups: the pattern must have one, the label"
         raise Unusable(rf'{message}: r"_(\w+)\.jpg$"; "folder" takes the folder\'s name')
     search = pattern.search
 

@@ -77,7 +77,7 @@ def positions(index: object, total: int) -> NDArray[np.int64]:
         raise Unusable(f"indices must be whole numbers, got {array.dtype}; filter(include=…) chooses by name")
     outside = (array < -total) | (array >= total) if array.dtype.kind == "i" else array >= total
     if outside.any():
-        raise IndexError(f"index {array[outside][0]} in a catalog of {total} objects")
+        raise IndexError(f"index {array[outside][0]} is outside a catalog of {total} objects")
     chosen = array.astype(np.int64)
     return np.where(chosen < 0, chosen + total, chosen)
 
@@ -87,7 +87,7 @@ def _mask(mask: object, total: int) -> NDArray[np.bool_]:
     if array.dtype != bool:
         raise Unusable(f"a mask must be bool, got {array.dtype}: compare (sizes > 0), or take catalog[indices]")
     if len(array) != total:
-        raise Unusable(f"a mask of {len(array)} in a catalog of {total} objects: it needs one bool for each")
+        raise Unusable(f"a mask must have {total} bools, one for each object, got {len(array)}")
     return array
 
 
@@ -121,10 +121,10 @@ def _of_size(sizes: NDArray[np.integer[Any]], size: object) -> NDArray[np.bool_]
     pair = size if isinstance(size, (tuple, list)) else ()
     wrong = [each for each in pair if not (each is None or (hasattr(each, "__index__") and not isinstance(each, bool)))]
     if len(pair) != 2 or wrong:  # noqa: PLR2004  a pair
-        raise Unusable(f"size=(least, most) in bytes, both inclusive, None without a bound; not {size!r}")
+        raise Unusable(f"size must be (least, most) in bytes, both inclusive, None for no bound; got {size!r}")
     least, most = pair
     if least is not None and most is not None and least > most:
-        raise Unusable(f"size=({least}, {most}): the least is above the most")
+        raise Unusable(f"size=({least}, {most}): least must not exceed most")
     if (sizes < 0).any():
         message = f"{int((sizes < 0).sum())} objects have no known size (from_objects, manifests without sizes)"
         raise Unusable(f"{message}: scan the prefix, or put sizes into the manifest")
@@ -138,18 +138,18 @@ def _of_size(sizes: NDArray[np.integer[Any]], size: object) -> NDArray[np.bool_]
 
 def _array(values: object, word: str) -> NDArray[Any]:
     if isinstance(values, (str, bytes, dict, set)) or not hasattr(values, "__len__"):
-        raise Unusable(f"{word}; not {type(values).__name__}")
+        raise Unusable(f"{word}; got {type(values).__name__}")
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:  # ragged lists, tensors on a device
         raise Unusable(f"{word} ({error})") from error
     if array.ndim != 1:
-        raise Unusable(f"{word}; not shape {array.shape}")
+        raise Unusable(f"{word}; got shape {array.shape}")
     return array
 
 
 def unite_tables(first: Table, mine: Rows, second: Table, theirs: Rows) -> tuple[Table, Picked | None]:
-    """Return a table of both, and which of its rows to show (None: all); parts of the same table are not copied."""
+    """Return a joined table, and the rows to show (None: all); parts of the same table are not copied."""
     if first is not second:
         return gather_regions(first.take(mine).plus(second.take(theirs))), None
     rows = np.concatenate([*map(list_rows, (mine, theirs))])
@@ -270,13 +270,13 @@ def _mix_bits(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def shares(parts: Sequence[Any], total: int, things: str = "objects") -> tuple[list[float], list[int]]:
     """Return the fractions, which sum to 1, or the counts, which sum to ``total``, of a split; the other list is [].
 
-    A single number is the first of two parts. Errors call what is divided ``things``.
+    A single number is the first of two parts. Errors call the divided entries ``things``.
     """
     for each in parts:
         if isinstance(each, bool) or not (hasattr(each, "__index__") or isinstance(each, (float, np.floating))):
             raise Unusable(f"a part must be a fraction (0.9) or a count (540), got {each!r}")
     if not parts:
-        raise Unusable("split into what? 0.9 is nine tenths and the rest, (540, 60) are counts")
+        raise Unusable("split needs fractions or counts: 0.9 is nine tenths and the rest, (540, 60) are counts")
     counts = [int(each) for each in parts if hasattr(each, "__index__")]
     if counts and len(counts) < len(parts):
         raise Unusable(f"{tuple(parts)} mixes fractions and counts: pass all of one kind (1.0 is all, 1 is one object)")

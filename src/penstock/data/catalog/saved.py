@@ -77,7 +77,7 @@ def version_of(file: Readable, url: str) -> str:
 
 
 def version_of_saved(saved: Saved) -> str:
-    """Return what ``version_of`` reads of a catalog that was saved; nothing is written."""
+    """Return the result of ``version_of`` for the catalog once saved; nothing is written."""
     return hashlib.sha256(_encode_catalog(saved)[0]).hexdigest()
 
 
@@ -121,7 +121,7 @@ def _encode_catalog(saved: Saved) -> tuple[bytes, list[memoryview | bytes]]:
     text += b" " * (-(_START.size + len(text)) % _ALIGN)
     if len(text) > _HEADER_BYTES:
         raise Unusable(
-            f"the header of a catalog may have {_HEADER_BYTES} bytes, got {len(text)}: it contains too many names"
+            f"the header of a catalog is limited to {_HEADER_BYTES} bytes, got {len(text)}: it contains too many names"
         )
     return text, pieces
 
@@ -129,7 +129,7 @@ def _encode_catalog(saved: Saved) -> tuple[bytes, list[memoryview | bytes]]:
 def _describe_group(group: FieldGroup, vectors: list[Vector], values: list[Numbers]) -> dict[str, Any]:
     """Return the description of a group, and append the vectors of its parts to those of the table."""
     if not isinstance(group.rule, str):
-        raise Unusable("cannot save a catalog of samples that a function has formed: pass a regular expression")
+        raise Unusable("cannot save a catalog whose samples a function formed: pass a regular expression")
     found = []
     for field, part in group.parts.items():
         mine, more = vectors_of(part.table, vectors[-1].stop, part.places)
@@ -200,7 +200,7 @@ def _table(about: dict[str, Any], parts: Parts, origin: Keys | None = None) -> T
     if (form := about.get("format of shards")) is not None:
         table = table.having(format=format_of(form))
     if (table.units is not None) is not (table.format is not None and table.format.in_units):
-        raise ValueError("units of samples, and a format of shards that has none, or the reverse")
+        raise ValueError("units of samples do not match the format of shards")
     return table
 
 
@@ -309,7 +309,7 @@ def _strip_repeated_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> 
 
 
 def _strip_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
-    """Return the lengths of the names below ``base``, and the names end to end."""
+    """Return the lengths of the names below ``base``, and the concatenated names."""
     ends, data = keys.joined(rows)
     starts, lengths = ends[:-1], np.diff(ends) - len(base)
     if len(base):
@@ -327,12 +327,12 @@ def _strip_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDA
 
 
 def check_home(saved: Saved, file: Location) -> None:
-    """Raise ``ManifestError`` if objects lie in another bucket than the catalog's file, which names them."""
+    """Raise ``ManifestError`` if objects are in another bucket than the catalog's file, which names them."""
     places = _places(saved)
     if any(root != file.root for root, _ in places.values()):
         urls = {field: root + base for field, (root, base) in places.items()}
         told = urls if len({*urls.values()}) > 1 else saved.root + saved.base
-        raise ManifestError(f"its objects are elsewhere: if you mean to read them, pass root={told!r}")
+        raise ManifestError(f"the objects of this catalog are elsewhere: to read them, pass root={told!r}")
 
 
 def relocate_catalog(saved: Saved, root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> Saved:
@@ -341,7 +341,7 @@ def relocate_catalog(saved: Saved, root: str | os.PathLike[str] | Mapping[str, s
     if isinstance(root, Mapping):
         fields = () if group is None else group.fields
         if not fields or {*root} != {*fields}:
-            raise ManifestError(f"root= must have a URL for each field: {', '.join(fields) or 'there are none'}")
+            raise ManifestError(f"root= must have a URL for each field: {', '.join(fields) or 'it has no fields'}")
     elif len({*places.values()}) > 1:
         raise ManifestError(f"the fields {', '.join(places)} are at different places: pass root={{field: URL}}")
     else:
@@ -386,5 +386,5 @@ def rename_entries(entries: Iterable[Entry], base: str, place: Location, *, labe
     for entry in entries:
         key = below + entry.key[skip:]
         if place.local and ".." in key.split("/"):
-            raise ManifestError(f"{key[:200]!r} leads out of its directory")
+            raise ManifestError(f"{key[:200]!r} is outside of its directory")
         yield entry._replace(key=key, etag="", label=entry.label if labelled else None)

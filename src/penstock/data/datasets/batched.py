@@ -97,7 +97,7 @@ class Resumable:
         if whole(batches, "the number of received batches", 0) > most:
             raise Unusable(
                 f"the number of received batches must be 0 to {most:,}, as many as epoch {begun.epoch} has from "
-                f"position {begun.position:,} on, got {batches!r:.40}; count anew in each epoch, or pass epoch="
+                f"position {begun.position:,} on, got {batches!r:.40}; count from 0 in each epoch, or pass epoch="
             )
         return self.state(begun, batches)
 
@@ -133,7 +133,7 @@ class Resumable:
         return len(self.plan.batches(cursor, self._iterations.rank()))
 
     def rewind(self, cursor: Cursor) -> bool:
-        """Let the next iteration begin at ``cursor`` again, as the latest did, unless something was set since."""
+        """Make ``cursor`` the start of the next iteration again, unless another start was set since."""
         return self._iterations.epochs.rewind(cursor)
 
     def go_to(self, cursor: Cursor) -> None:
@@ -162,7 +162,7 @@ class Resumable:
         if cursor.stage != self.plan.stage:
             raise Unusable(
                 "load_state_dict has changed the weights of this mixture, and the worker processes still have the "
-                "ones from before: make the loader anew, or pass persistent_workers=False"
+                "old ones: create a new loader, or pass persistent_workers=False"
             )
 
     def restart(self, state: Mapping[str, Any]) -> tuple[Cursor, Place]:
@@ -182,7 +182,7 @@ class Resumable:
     def _resumed(
         self, state: Mapping[str, Any], new_weights: object = None, **allowed: bool
     ) -> tuple[SamplingPlan, Cursor]:
-        """Return the plan and the cursor that go on from ``state``; changes nothing."""
+        """Return the plan and the cursor that resume from ``state``; changes nothing."""
         digest, world = self._digest(), self._iterations.rank().world
         try:
             plan, given = self.plan.adopted(state, world, new_weights)
@@ -243,7 +243,7 @@ class BatchableDataset(SampleDataset):
         return frozenset()
 
     def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:  # noqa: ARG002  of the contract
-        """Return this dataset as its samples are collated to batches of ``batch``, and the function that does.
+        """Return this dataset in the form to collate to batches of ``batch``, and the collate function.
 
         The function is equal to those of other datasets whose samples it takes, too; None: torch's ``default_collate``.
         """
@@ -290,7 +290,7 @@ class IndexedDataset(BatchableDataset):
             batch_size: Samples per batch and rank.
             collate_fn: Function from a list of samples to a batch; default: as for ``IterableDataset.batched``; windows
                 of tokens are stacked, and whole documents stay a list.
-            shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.BlockShuffle(…)``.
+            shuffle: Permute all samples in each epoch; or an order, such as ``ps.order.BlockShuffle(…)``.
             seed: Seed of the order.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
             place: This process's rank, as for ``IterableDataset``.
@@ -335,7 +335,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     ) -> None:
         super().__init__(plan, dataset.contents, iterations)
         if collate_fn is not None and not callable(collate_fn):
-            raise Unusable(f"collate_fn must be a function that makes a batch of a list, got {collate_fn!r}")
+            raise Unusable(f"collate_fn must be a function from a list to a batch, got {collate_fn!r}")
         self.dataset = dataset
         self.collate_fn = collate_fn or _collate
         self._latest: Progress | None = None
@@ -456,7 +456,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
 
 def _arrays(samples: Sequence[NDArray[Any]], *, collate_fn_map: Any = None) -> Any:  # noqa: ANN401  torch's signature
-    """Collate arrays as torch does, without its warning about those that cannot be written to: Parquet's, Pillow's."""
+    """Collate arrays as torch does, without its warning about read-only arrays (from Parquet or Pillow)."""
     writable = [each if each.flags.writeable else each.copy() for each in samples]
     return default_collate_fn_map[np.ndarray](writable, collate_fn_map=collate_fn_map)
 
@@ -468,7 +468,7 @@ def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type
 
 
 def _misfit(made: list[Any]) -> tuple[int, str] | None:
-    """Return the row of the first sample with a None, else of the first unlike the one before; and the difference."""
+    """Return the row of the first sample with a None, else of the first that differs; and the difference."""
     rows = {row: dict(_places(each)) for row, each in enumerate(made) if not isinstance(each, Skipped)}
     for row, places in rows.items():
         for place, kind in places.items():
@@ -543,7 +543,7 @@ _INSTEAD = {
 
 
 def _hint_arguments(function: Callable[P, None]) -> Callable[P, None]:
-    """Let a constructor refuse an argument of torch's with what to write instead."""
+    """Make a constructor refuse torch's arguments, with a replacement in the error."""
     known = signature(function).parameters
 
     @wraps(function)
@@ -602,7 +602,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
         if isinstance(data_source, (Sampler, TorchIterableDataset)) or not hasattr(data_source, "__len__"):
             raise Unusable(
                 f"{kind_of(data_source)} has no samples by index: give the BatchSampler the dataset itself, "
-                "which it orders and shares out over ranks; batches of an IterableDataset are formed by batched(…)"
+                "which it orders and shards over ranks; batches of an IterableDataset are formed by batched(…)"
             )
         catalog = getattr(data_source, "catalog", None)
         if isinstance(data_source, IndexedDataset):
@@ -616,7 +616,7 @@ class BatchSampler(Resumable, Sampler[list[int]]):
 
     @property
     def sampler(self) -> Self:
-        """This object: Lightning and others look for ``set_epoch`` on the attribute ``sampler``."""
+        """Return this object: Lightning and others look for ``set_epoch`` on the attribute ``sampler``."""
         return self
 
     def __iter__(self) -> StatefulIterator:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 class JointContents:
-    """The identity of the data of several datasets, at the place of the first."""
+    """The identity of the data of several datasets, at the URL of the first."""
 
     def __init__(self, parts: Sequence[Contents]) -> None:
         self.root, self.base = parts[0].root, parts[0].base
@@ -66,7 +66,7 @@ class JointContents:
 
 
 class JoinedDataset(BatchableDataset):
-    """Base class of datasets whose samples are those of several others, each read by its own."""
+    """Base class of datasets that join the samples of several datasets, which read them."""
 
     parts: Sequence[BatchableDataset]  # the datasets, in order
     _portions: Sequence[int]  # the ``JointMember.share`` of each
@@ -92,11 +92,11 @@ class JoinedDataset(BatchableDataset):
         return frozenset().union(*(each.kinds for each in self.parts))
 
     def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
-        """Return this dataset as its samples are collated, and the function that does; torch's if parts differ."""
+        """Return this dataset in the form to collate, and the collate function; torch's if parts differ."""
         if len(self.kinds) > 1:
             raise Unusable(
-                f"a batch is one array, and the datasets have {' and '.join(sorted(self.kinds))}: give all the same "
-                "length= and output=, or pass collate_fn="
+                f"a batch is one array, but the datasets have {' and '.join(sorted(self.kinds))}: pass the same "
+                "length= and output= to all, or pass collate_fn="
             )
         found = [each.collated(batch) for each in self.parts]
         collate_fn = found[0][1]
@@ -139,7 +139,7 @@ class JoinedDataset(BatchableDataset):
         return {f"{name} of dataset {number}": each for number, part in named for name, each in part.transforms.items()}
 
     def split(self, batch: Sequence[int]) -> tuple[list[int], list[int]]:
-        """Return the number of each sample's part, and its number in that."""
+        """Return the part number of each sample, and its number in the part."""
         bounds = self._bounds
         # Not by numpy, which lets go of the interpreter's lock: getting it back may take 0.1 ms.
         numbers = [bisect_right(bounds, index) - 1 for index in batch]
@@ -164,14 +164,14 @@ class JoinedDataset(BatchableDataset):
 
 
 def _find_store(part: BatchableDataset) -> Source | None:
-    """Return the store of a dataset whose samples are read by one request each; None for others."""
+    """Return the store of a dataset that reads each sample in one request; None for others."""
     if not isinstance(part, CatalogDataset) or part.overrides or part.catalog.fields:
         return None
     return None if part._together() is not None else part._source  # noqa: SLF001  it has no other user
 
 
 class _Concat(JoinedDataset):
-    """Datasets end to end."""
+    """Concatenated datasets."""
 
     # The datasets, in order; each keeps its transform and its store.
     parts: tuple[Any, ...]  # Listed; of datasets of another kind, their own
@@ -223,7 +223,7 @@ class _Concat(JoinedDataset):
 
 
 def _within(order: Order, start: int, stop: int, total: int) -> Order:
-    """Return the order of the part that has the samples from ``start`` to ``stop``: with the blocks that lie in it."""
+    """Return the order of the part that has the samples from ``start`` to ``stop``: with the blocks in it."""
     if not isinstance(order, (BlockShuffle, Lanes)) or order.block_samples is None:
         return order
     sizes = order.block_samples
@@ -233,7 +233,7 @@ def _within(order: Order, start: int, stop: int, total: int) -> Order:
 
 
 class ConcatMap(_Concat, IndexedDataset, Dataset[Any]):
-    """Map-style datasets end to end, as ``ps.concat`` makes them.
+    """Concatenated map-style datasets, as ``ps.concat`` makes them.
 
     ``dataset[i]`` is a sample of one of the parts, as that part reads it; slices, loaders, samplers, resume and
     ``on_error`` work as with a ``MapDataset``.
@@ -273,7 +273,7 @@ class ConcatMap(_Concat, IndexedDataset, Dataset[Any]):
 
 
 class ConcatIterable(_Concat, OrderedIterable):
-    """Datasets end to end, of which at least one is iterable: see ``ConcatMap`` and ``IterableDataset``."""
+    """Concatenated datasets, at least one of them iterable: see ``ConcatMap`` and ``IterableDataset``."""
 
     def __init__(
         self, parts: Sequence[Listed], *, shuffle: bool | Order = False, seed: int = 0, place: PlaceLike = None
@@ -301,8 +301,8 @@ def concat(
     stores are joined by ``ps.ZarrDataset(…, along="time")``.
 
     Args:
-        *datasets: The datasets, in the order of their samples: ``MapDataset``, ``IterableDataset`` and what ``concat``
-            returns; or ``TokenDataset`` and what it returns.
+        *datasets: The datasets, in the order of their samples: ``MapDataset``, ``IterableDataset`` and results of
+            ``concat``; or ``TokenDataset`` and its results.
         shuffle: Order of all samples, if one of the datasets is an ``IterableDataset``, which then has no ``shuffle``
             of its own. Map-style datasets alone are ordered by the loader: ``ps.DataLoader(dataset, …, shuffle=True)``.
         seed: Seed of the order, as for ``IterableDataset``.
@@ -336,7 +336,7 @@ def concat(
         if not isinstance(each, OrderedIterable):
             continue
         if not isinstance(each._order, CatalogOrder):  # noqa: SLF001
-            raise Unusable("the order is one over all samples: ps.concat(…, shuffle=True), and datasets without one")
+            raise Unusable("the parts of ps.concat must have no order: call ps.concat(…, shuffle=True) instead")
         each._iterations.check_replaced(place, f"dataset {number}", "pass it to concat: ps.concat(…, place=…)")  # noqa: SLF001
     return ConcatIterable(parts, shuffle=shuffle, seed=seed, place=place)
 
@@ -351,7 +351,7 @@ _INSTEAD = {
 
 
 def _check_datasets(parts: Sequence[Any]) -> None:
-    """Refuse what is not a dataset of a catalog, one sample for each of its entries."""
+    """Refuse all but datasets of a catalog, with one sample for each entry."""
     if not parts:
         raise Unusable("concat takes datasets: ps.concat(first, second)")
     for part in parts:
@@ -367,7 +367,7 @@ def _check_datasets(parts: Sequence[Any]) -> None:
 
 
 def unify_labels(parts: Sequence[Listed]) -> tuple[tuple[str, ...], tuple[Listed, ...]]:
-    """Return the union of the classes of all parts, and the parts with labels that are numbers in it."""
+    """Return the union of all parts' classes, and the parts with labels numbered by it."""
     known = {each.classes for each in parts} - {()}
     if len(known) <= 1:
         return next(iter(known), ()), tuple(parts)

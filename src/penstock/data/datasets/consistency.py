@@ -1,4 +1,4 @@
-"""Consistency of ranks: each compares its catalogs and orders with those of the first, and waits for no other."""
+"""Consistency of ranks: each compares its catalogs and orders with the first rank's, and waits for no other rank."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def check_same_order(data: str, arguments: Mapping[str, object], remedy: str = _
         mine, other = (", ".join(f"{name}={each.get(name)}" for name in different) for each in (arguments, first))
         raise StateMismatch(
             f"rank {rank} has {mine}, rank {first['rank']} has {other}: {remedy}; "
-            "a loader that one rank alone makes gets place=ps.Place()"
+            "pass place=ps.Place() to a loader that only one rank creates"
         )
     compared.append(arguments)
 
@@ -121,7 +121,7 @@ def _first(store: Any, key: str, mine: dict[str, Any]) -> dict[str, Any]:  # noq
     if isinstance(answer, RuntimeError):
         if "Not implemented" in str(answer):
             return mine
-        raise Unreachable(f"the process group's store is gone: {answer}") from answer
+        raise Unreachable(f"lost the process group's store: {answer}") from answer
     if isinstance(answer, Exception):
         raise answer
     first: dict[str, Any] = json.loads(answer)

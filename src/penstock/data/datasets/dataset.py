@@ -1,4 +1,4 @@
-"""The base class of map-style and iterable datasets over a catalog: its constructors, and how its samples are read.
+"""The base class of map-style and iterable datasets over a catalog: its constructors, and reading of its samples.
 
 A constructor checks its arguments, then lists, reads or builds a catalog. Samples are single objects, groups of them,
 cut from runs of a shard, or of units: which of these depends on the catalog, and on the order in which they are read.
@@ -229,7 +229,7 @@ class CatalogDataset(SampleDataset):
 
     Attributes:
         catalog: The samples.
-        transform: Function from a ``Sample`` to what the dataset yields; None: the ``Sample`` itself.
+        transform: Function from a ``Sample`` to the yielded value; None: the ``Sample`` itself.
     """
 
     catalog: Catalog
@@ -297,7 +297,7 @@ class CatalogDataset(SampleDataset):
         return kind(self._source, runs, batches, workers, self._sample, self._place)
 
     def _together(self) -> Runs | None:
-        """Return how samples are read together: as the order has it; samples in units by units in any case."""
+        """Return how samples are read together: as the order requires; samples in units always by units."""
         in_units = self._runs is None and self.catalog.units is not None
         return runs_of(self.catalog, CatalogOrder()) if in_units else self._runs
 
@@ -390,7 +390,7 @@ class CatalogDataset(SampleDataset):
             group: Rule by which several objects make one sample, such as ``"stem"``: see ``Catalog.with_groups``;
                 default: each object is a sample.
             fields: Fields of a group to take, such as ``("jpg", "json")``; default: all.
-            missing: What happens to a group that lacks a field: ``"error"`` (default), ``"drop"`` or ``"none"``.
+            missing: Treatment of a group that lacks a field: ``"error"`` (default), ``"drop"`` or ``"none"``.
             allow_empty: Accept a prefix without objects.
             progress: Show the number of objects found: see ``Catalog.scan``.
             store: As for the class.
@@ -480,13 +480,13 @@ class CatalogDataset(SampleDataset):
                 below ``base``.
             fields: Columns that each name an object of one sample, such as ``("image", "mask")``, or with
                 ``_file_name`` at their end in the manifest. Default: the columns that end so, if no other names a key.
-            missing: What happens to a row without an object of a field: ``"error"`` (default), ``"drop"`` or
+            missing: Treatment of a row without an object of a field: ``"error"`` (default), ``"drop"`` or
                 ``"none"``.
             allow_empty: Accept a manifest without keys.
             store: As for the class.
 
         Raises:
-            ManifestError: A line does not parse (the text has its number), or a key lies outside the bucket.
+            ManifestError: A line does not parse (the text has its number), or a key is outside the bucket.
             NotFound: The manifest does not exist, or is empty and ``allow_empty`` is not set.
             Unusable: An argument is invalid, or an object has no label.
 
@@ -501,9 +501,7 @@ class CatalogDataset(SampleDataset):
         if fields is not None or missing != "error":
             check_grouping("stem", fields, missing)
         if fields is not None and parser is not None:
-            raise Unusable(
-                "fields= names columns of a manifest, and parser= reads one without columns: pass one of them"
-            )
+            raise Unusable("fields= and parser= exclude one another: fields= is for a manifest with columns")
         if parser is not None and not callable(parser):
             raise Unusable(f"parser must be a function that reads an open file, got {parser!r}")
         if isinstance(manifest, (list, tuple)):
@@ -538,7 +536,7 @@ class CatalogDataset(SampleDataset):
     ) -> Catalog:
         """Return a dataset of a ``Catalog``, without a request, or of the catalog saved at a URL, after verifying it.
 
-        If the file and the objects need different options, or lie in different buckets, open the file first with
+        If the file and the objects need different options, or are in different buckets, open the file first with
         ``Catalog.open``.
 
         Args:
@@ -584,7 +582,7 @@ class CatalogDataset(SampleDataset):
         The shards are read once to find their samples: see ``Catalog.from_shards``. Save the catalog
         (``dataset.catalog.save(url)``), and ``from_catalog`` starts at once.
 
-        With ``shuffle=True``, each sample is a request of its own, in any order. With ``shuffle=ps.order.Lanes()`` (or
+        With ``shuffle=True``, each sample takes a separate request, in any order. With ``shuffle=ps.order.Lanes()`` (or
         ``ps.order.BlockShuffle()``), neighbouring samples are read in one request of about 1 MiB and mixed with those
         of 160 others, at a third of the cost; without a shuffle they are read in such requests, too. A sample with
         several fields gives each by its name: ``sample["jpg"]``. Rows of Parquet files are read by row groups, each
@@ -599,7 +597,7 @@ class CatalogDataset(SampleDataset):
                 names, for which LitData's chunks have none.
             fields: Fields to take: ``("jpg", "cls")``; default: all. A single name, ``"jpg"``: a sample is this field.
             key: Rule by which members form samples: see ``Catalog.from_shards``.
-            missing: What happens to a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"`` or
+            missing: Treatment of a sample that lacks one of ``fields``: ``"error"`` (default), ``"drop"`` or
                 ``"none"``.
             skip: Globs of the names of members that are left out.
             labels: Rule of classes: see ``Catalog.from_shards``.
@@ -610,9 +608,9 @@ class CatalogDataset(SampleDataset):
 
         Raises:
             NotFound: No shard was found; or the shards hold no sample, and ``allow_empty`` is False.
-            Damaged: A shard is not what its format says, or a sample lacks a field.
+            Damaged: A shard contradicts its format, or a sample lacks a field.
             Unsupported: A shard has something that cannot be read by its place.
-            Unusable: An argument is invalid, or the format cannot be told.
+            Unusable: An argument is invalid, or the format is unknown.
 
         Example:
             >>> dataset = ps.MapDataset.from_shards("s3://bucket/shards/", fields=("png", "cls"))

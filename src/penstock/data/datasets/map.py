@@ -57,7 +57,7 @@ class MapDataset(CatalogDataset, IndexedDataset, Dataset[Any]):
     thread or worker) or ``__getitems__`` (called for each batch). Prefer a ``transform``, which keeps many objects in
     flight. The ``__getitem__`` and ``__getitems__`` of this class always read and never call an override, so either may
     be overridden in terms of the other. A slice of such a subclass, or torch's ``Subset`` of it, is a ``DatasetPart``:
-    the whole dataset still reads, at its own indices, so that data it keeps by index (captions beside images) stay with
+    the whole dataset still reads, at its own indices, so that data it keeps by index (captions of images) stay with
     their samples. A slice of a subclass that overrides ``__len__`` or ``__iter__`` raises ``Unusable``.
 
     Args:
@@ -132,7 +132,7 @@ class MapDataset(CatalogDataset, IndexedDataset, Dataset[Any]):
         """Return a dataset of some of the samples, which torch's ``Subset`` and ``random_split`` choose; reads nothing.
 
         Args:
-            indices: Numbers of the samples, in the order that they are to have: int64.
+            indices: Numbers of the samples, in the wanted order: int64.
 
         Example:
             >>> dataset = ps.MapDataset.from_prefix("s3://bucket/train/3/")
@@ -164,7 +164,7 @@ class MapDataset(CatalogDataset, IndexedDataset, Dataset[Any]):
 
 
 class DatasetPart(MapDataset):
-    """A part of a dataset whose class overrides reading: the whole dataset reads the samples, at its own indices.
+    """A part of a dataset that overrides reading: the whole dataset reads the samples, by its own indices.
 
     Attributes:
         whole: The dataset that reads.
@@ -255,7 +255,7 @@ T = TypeVar("T")
 
 
 def without_subsets(dataset: T) -> T | BatchableDataset:
-    """Return the part of a dataset that a torch ``Subset`` selects; anything else, also a subclass of it, unchanged."""
+    """Return the part of a dataset that a torch ``Subset`` selects; other values, also its subclasses, unchanged."""
     whole: Any = dataset
     indices: NDArray[np.int64] | None = None
     while type(whole) is Subset:

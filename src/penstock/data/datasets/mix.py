@@ -1,4 +1,4 @@
-"""``ps.Mix``: several datasets as one stream, in which each has its share, and each goes through its own samples."""
+"""``ps.Mix``: several datasets as one stream: each has its share, and iterates over its own samples."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _WRITE_S = 0.1
 
 
 class Mix(BatchableDataset, TorchIterableDataset[Any]):
-    """A mixture of datasets: each batch has its share of every source, and each source goes through its own samples.
+    """A mixture of datasets: each batch has its share of every source, and each source iterates over its own samples.
 
     A source is any dataset of Penstock: objects, shards, groups, token files, arrays, ``ps.concat`` of some; each with
     its own store and transform. The source of a position is computed, so a mixture of 64 sources of 10⁹ samples takes
@@ -62,16 +62,16 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
 
     Shares are exact. With ``batches="stratified"``, the number of samples of a source in a global batch (batch size
     times ranks) differs from its weight times the batch by less than one, and what rounding takes from one batch it
-    gives to another. Each source has an endless order of its own: its epochs, one after the other, each a permutation
+    gives to another. Each source has a separate endless order: its epochs, one after the other, each a permutation
     of all its samples. A run takes the next samples of each source in that order, none left out and none twice, also
     across stops, other numbers of ranks and workers, and changed weights.
 
-    An epoch of a mixture is a number of samples: see ``ends``. The sources go on from one epoch to the next, except
+    An epoch of a mixture is a number of samples: see ``ends``. The sources continue from one epoch to the next, except
     with ``ends="once"``. With ``tail="drop"`` an epoch ends with its last complete global batch, and the sources go on
     from there: what is dropped is no part of the run, except with ``ends="once"``, which drops it until the next epoch.
 
     To change the weights of a run, load its state with ``new_weights=``. Sources may be added and removed that way,
-    too: give the ``Mix`` the new sources, and pass ``new_weights=True``. Those that stay go on where they were.
+    too: give the ``Mix`` the new sources, and pass ``new_weights=True``. Remaining sources continue where they were.
 
     ``sample.source`` names the source of a ``ps.Sample``. The classes of all sources are one list, as in ``ps.concat``.
 
@@ -81,10 +81,10 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         weights: Weight of each source; only their proportion counts. Or a ``ps.order.Schedule``, with which they change
             during the run. Default: in proportion to the number of samples.
         temperature: Weights n ** temperature instead, for sources of n samples: 0 to 1.
-        repeats: How often sources come in an epoch instead, such as ``{"docs": 4}``; 1 for those that it does not name.
+        repeats: Number of times that sources come in an epoch instead, such as ``{"docs": 4}``; default: 1.
         epoch_samples: Samples of an epoch, over all ranks; default: as ``ends`` has it.
         ends: ``"longest"``: an epoch has as many samples as the source that takes longest needs by its weight to come
-            once, and smaller ones begin anew. ``"shortest"``: as many as the first source needs to be at its end. Both
+            once, and smaller ones repeat. ``"shortest"``: as many as the first source needs to be at its end. Both
             to within a few samples of a source by rounding; with ``batches="one-source"``, to within two batches. What
             a source lacks comes first in the next epoch. ``"once"``: each source exactly once, and as one ends the
             others go on with their weights. Default: ``"longest"``; with ``repeats``, as often as that says; without
@@ -153,7 +153,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
     @weights.setter
     def weights(self, _: object) -> Never:
         raise Unusable(
-            "cannot set the weights of a mixture that exists: make a new one with weights=…; to change those of a run, "
+            "cannot set the weights of an existing mixture: create a new one with weights=…; to change a run's, "
             "pass new_weights= to load_state_dict"
         )
 
@@ -217,8 +217,8 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         Args:
             batch_size: Samples per batch and rank.
             collate_fn: Function from a list of samples to a batch: see ``IterableDataset.batched``.
-            shuffle: Permute the samples of each source anew in each of its epochs; or an order for each source, such
-                as ``ps.order.Lanes(window_blocks=32)``: each source has a window of its own in memory.
+            shuffle: Permute the samples of each source in each of its epochs; or an order for each source, such
+                as ``ps.order.Lanes(window_blocks=32)``: each source has a separate window in memory.
             seed: Seed of the order.
             tail: Controls the incomplete last batch: see ``IterableDataset.batched``.
             place: This process's rank, as for ``IterableDataset``.
@@ -250,8 +250,8 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             made = source.batched(batch_size, list, **own)
             if shuffled and not source.takes_order and _is_in_order(made.plan.order):
                 raise Unusable(
-                    f"shuffle= of the loader does not reach source {name!r}: {kind_of(source)} has an order of "
-                    "its own; make it with shuffle=True, or take a MapDataset"
+                    f"shuffle= of the loader does not reach source {name!r}: {kind_of(source)} has a fixed "
+                    "order; create it with shuffle=True, or take a MapDataset"
                 )
             if not made.plan.total:
                 raise Unusable(f"source {name!r} has no samples")
@@ -283,7 +283,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             return Mixture(**arguments)
         asked = lanes - {None}
         if len(asked) > 1:
-            raise Unusable(f"the sources of a mixture have the same number of lanes, got {sorted(asked)}")  # type: ignore[type-var]
+            raise Unusable(f"sources must have the same number of lanes, got {sorted(asked)}")  # type: ignore[type-var]
         return LanedMixture(**arguments, lanes=next(iter(asked), None))
 
     def _default_end(self) -> Ends:
@@ -298,12 +298,10 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             raise Unusable(f"weights, temperature and repeats exclude one another, got {' and '.join(given)}")
         weights, temperature, repeats = self._given.values()
         if repeats is not None and self._ends is not None:
-            raise Unusable(
-                "ends is for weights and temperature: with repeats, an epoch has as many samples as that says"
-            )
+            raise Unusable("ends= needs weights or temperature: repeats already sets the length of an epoch")
         if self._ends == "once" and (isinstance(weights, Schedule) or self._batches == "one-source"):
             what = "a ps.order.Schedule" if isinstance(weights, Schedule) else 'batches="one-source"'
-            raise Unusable(f'ends="once" does not go with {what}: an epoch could not have each sample once')
+            raise Unusable(f'ends="once" cannot be combined with {what}: an epoch could not have each sample once')
         if self._ends is not None and self._epoch_samples is not None:
             raise Unusable("epoch_samples is the length of an epoch, which ends would compute: pass one of the two")
         if isinstance(weights, Schedule) and self._epoch_samples is None:
@@ -353,7 +351,7 @@ class MixedDataset(JoinedDataset):
         order: Mixture,
         on_error: Mapping[str, OnError],
     ) -> None:
-        """Join ``prepared``, the ``sources`` as they read; ``order`` has their weights."""
+        """Join ``prepared``, the ``sources`` ready to read; ``order`` has their weights."""
         self.names = tuple(sources)
         # Of all processes.
         self.counts = SourceCounts(len(self.names))
@@ -378,7 +376,7 @@ class MixedDataset(JoinedDataset):
         return self._decodes
 
     def lists(self, batches: Iterable[list[int]], workers: int) -> tuple[Iterator[list[Any]], ReadCounts]:
-        """Return what the base class does; samples that are left out are logged."""
+        """Return the base class's result; samples that are left out are logged."""
         reading = self.reading(batches, workers)
         return (_drop_skipped(made) for made in in_lists(reading)), reading.counts
 
@@ -443,7 +441,7 @@ class _Tag:
 
 
 def _tag_dataset(dataset: BatchableDataset, name: str) -> BatchableDataset:
-    """Return ``dataset``, whose samples name their source; arrays and tensors have no such name."""
+    """Return ``dataset`` with samples that name their source; arrays and tensors cannot."""
     if isinstance(dataset, JoinedDataset):
         joined = copy(dataset)
         joined.parts = tuple(_tag_dataset(part, name) for part in dataset.parts)
@@ -497,7 +495,7 @@ def _checked_errors(on_error: object, sources: Mapping[str, Any]) -> dict[str, O
         raise Unusable(f"on_error must be a mapping from sources to 'raise' or 'skip', got {on_error!r}")
     for name, value in on_error.items():
         if name not in sources:
-            raise Unusable(f"on_error names {name!r}, which is no source: there are {', '.join(map(repr, sources))}")
+            raise Unusable(f"on_error: unknown source {name!r}; sources are {', '.join(map(repr, sources))}")
         check_choice(value, get_args(OnError), f"on_error[{name!r}]")
     return dict(on_error)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.values import Place
 
 _INTERRUPTED = (
-    "the iteration was interrupted: to go on after its last item, call load_state_dict(state_dict()) and iterate anew"
+    "the iteration was interrupted: to go on after its last item, call load_state_dict(state_dict()) and iterate again"
 )
 
 
@@ -160,7 +160,7 @@ def _merge_states(states: list[dict[str, Any]]) -> dict[str, Any]:
     for number, state in enumerate(sorted(states, key=lambda state: state["position"])):
         expected = min(first["samples"], first["position"] + number * first["global_batch"])
         if _drop_draws(state) != _drop_draws(first) | {"position": expected}:
-            raise ValueError("the workers are not at the same position")
+            raise ValueError("the workers are at different positions")
     return first
 
 

@@ -61,7 +61,7 @@ def check_counts(num_workers: int, prefetch: int, decode_threads: int | None) ->
         if whole(count, name, least) > _MOST_AT_ONCE:
             raise Unusable(f"{name} must be {least} to {_MOST_AT_ONCE:,}, got {count:,}")
     if decode_threads is not None and num_workers:
-        raise Unusable("decode_threads are for num_workers=0; workers transform in their own process")
+        raise Unusable("decode_threads needs num_workers=0; worker processes do not use it")
 
 
 def tail_of(tail: Tail, *, drop_last: bool) -> Tail:
@@ -86,7 +86,7 @@ def check_device(device: torch.device | str | int | None) -> torch.device | None
 
 
 def check_others(construct: Callable[P, None]) -> Callable[P, None]:
-    """Let a constructor refuse arguments of other loaders with what to write instead; accept PyTorch's defaults."""
+    """Make a constructor refuse arguments of other loaders, and name replacements; accept PyTorch's defaults."""
     own = inspect.signature(construct).parameters
 
     @wraps(construct)
@@ -109,7 +109,7 @@ def _check_other(name: str, value: object, own: Iterable[str]) -> None:
 def worker_options(
     workers: int, persistent_workers: object, worker_init_fn: object, multiprocessing_context: object, timeout: object
 ) -> dict[str, Any]:
-    """Return the arguments of PyTorch's loader for worker processes, checked."""
+    """Check and return the arguments of PyTorch's loader for worker processes."""
     options = {
         "persistent_workers": persistent_workers,
         "timeout": timeout,
@@ -119,7 +119,7 @@ def worker_options(
     if not workers:
         for (name, value), default in zip(options.items(), (False, 0, None, None), strict=True):
             if value != default:
-                raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4, too")
+                raise Unusable(f"{name} is for worker processes, but num_workers is 0: pass num_workers=4 as well")
         return options
     switch(persistent_workers, "persistent_workers")
     if worker_init_fn is not None and not callable(worker_init_fn):

@@ -81,7 +81,7 @@ class DecodePool:
     def __next__(self) -> Delivery:
         """Return the next batch; Ctrl-C interrupts the wait."""
         if self._shared.pid != os.getpid():
-            raise Unusable("an iteration was begun before a fork and continued after it")
+            raise Unusable("an iteration cannot continue after a fork: start it in the new process")
         try:
             outcome = self._shared.take()
         except BaseException:

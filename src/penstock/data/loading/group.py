@@ -226,7 +226,7 @@ def merge_reports(
             found[each.rank] = each
     if not found:
         raise Unusable(
-            "merge_reports takes one report or more: ps.observe.merge_reports('s3://bucket/run/report-*.json')"
+            "merge_reports needs at least one report: ps.observe.merge_reports('s3://bucket/run/report-*.json')"
         )
     return GroupReport(tuple(found[rank] for rank in sorted(found)))
 
@@ -238,7 +238,7 @@ def _all(given: Iterable[str | os.PathLike[str] | Summary], store: StoreOptions 
             continue
         urls = [meta.url for meta in glob(each, store=store)]
         if not urls:
-            raise NotFound("no object has this name, or matches this pattern", url=str(each))
+            raise NotFound("no object matches this name or pattern", url=str(each))
         for url in urls:
             yield _read_report(url, store)
 

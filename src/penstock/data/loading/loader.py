@@ -109,7 +109,7 @@ class DataLoader:
             last, as ``random_split`` makes them. The state is that of the subset: pass ``random_split`` a seeded
             generator, or split the catalog.
         batch_size: Samples per batch and rank.
-        shuffle: Permute all samples anew each epoch; or an order, such as ``ps.order.BlockShuffle(…)``. Give an
+        shuffle: Permute all samples in each epoch; or an order, such as ``ps.order.BlockShuffle(…)``. Give an
             ``IterableDataset`` its ``shuffle``, ``seed`` and ``place`` directly instead.
         seed: Seed of the order; default 0.
         num_workers: Processes that read, transform and collate; 0: threads of this process.
@@ -207,7 +207,7 @@ class DataLoader:
         self._read_only = _SETTINGS
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Refuse another value for an argument, which would have no effect on a loader that exists."""
+        """Refuse to change an argument, which has no effect on an existing loader."""
         if name in vars(self).get("_read_only", ()):
             raise _ReadOnlyArgument(name)
         super().__setattr__(name, value)
@@ -234,7 +234,7 @@ class DataLoader:
 
     @property
     def worker_init_fn(self) -> Never:
-        """Refuse to be taken apart: ``prepare_data_loader`` of Ray Train reads this to make another loader."""
+        """Refuse to be rebuilt: ``prepare_data_loader`` of Ray Train reads this to make another loader."""
         raise _Wrapped
 
     @property
@@ -247,7 +247,7 @@ class DataLoader:
 
     @property
     def sampler(self) -> Batched:
-        """The batches, under the name where trainers (Lightning) look for ``set_epoch``, once per epoch of theirs."""
+        """The batches, under the name where trainers (Lightning) look for ``set_epoch`` in each of their epochs."""
         return cast("Batched", self._trainer)
 
     def set_epoch(self, epoch: int) -> None:
@@ -325,7 +325,7 @@ class DataLoader:
                     yield delivery
                     if workers.persistent_workers and mine != self._latest:
                         raise Unusable(
-                            "cannot go on with this iteration: a later one has taken over the persistent workers; "
+                            "cannot continue this iteration: a later one has taken the persistent workers; "
                             "iterate one after the other, or pass persistent_workers=False"
                         )
         except Exception as error:
@@ -380,13 +380,13 @@ class DataLoader:
             self._open -= 1
 
     def _go_on(self, cursor: Cursor) -> None:
-        """Check where an iteration is whose second batch is asked for; looks at the first may differ between ranks."""
+        """Check the position of an iteration at its second batch; ranks may look at first batches differently often."""
         self._batches.check_position(cursor)
         if cursor[:2] == (0, 0):
             _check_order(self._given, self._batches.plan)
 
     def _look(self, cursor: Cursor, before: tuple[Cursor, int] | None) -> None:
-        """Let the next iteration begin where this one did, which was given up after its first batch.
+        """Start the next iteration where this one, abandoned after its first batch, began.
 
         Programs look at a batch before they train, or while they do, ``before``. Where each step begins an iteration of
         its own, every look would show the same batch: after a few in a row, each counts as an epoch.
@@ -495,7 +495,7 @@ class DataLoader:
                 (``penstock.order.Lanes``): several ranks then read the same blocks until that epoch ends, and a warning
                 reports it.
             new_weights: Weights of a ``ps.Mix`` from here on, a mapping or a ``ps.order.Schedule``; True: those of the
-                mixture, which differ from those in the state, or whose sources do. Each source goes on where it was.
+                mixture, which differ from those in the state, or whose sources do. Each source continues where it was.
                 None or False: those of the state.
 
         Raises:
@@ -513,13 +513,13 @@ class DataLoader:
             self._renew_workers()
 
     def _renew_workers(self) -> None:
-        """Let the next iteration start other workers, also where they are persistent."""
+        """Let the next iteration start new workers, even if they are persistent."""
         if self._workers is not None:
             self._workers._iterator = None  # noqa: SLF001  torch has no public way to end them
 
 
 class _TrainerSampler:
-    """The batches of a loader for a trainer, which sets its own epoch before each of its epochs, and after a resume.
+    """The batches of a loader for a trainer, which sets the epoch before each of its epochs, and after a resume.
 
     With several loaders, a shorter one has more epochs than the trainer (Lightning's ``max_size_cycle``), or has ended
     its epoch and waits for the others (``max_size``). So a state notes the trainer's epoch, where it is another one.
@@ -541,7 +541,7 @@ class _TrainerSampler:
         self.epoch = state.get("trainer_epoch", self._resumed.epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, unless the trainer goes on in the epoch in which it was stopped."""
+        """Set the epoch of the next iteration, unless the trainer resumes the epoch in which it was stopped."""
         coming, before = self._batches.coming(), self.epoch
         self._batches.set_epoch(epoch)
         self.epoch = int(epoch)
@@ -598,18 +598,18 @@ _ended: WeakKeyDictionary[Any, set[str] | None] = WeakKeyDictionary()
 
 
 def _note_order(dataset: object, plan: SamplingPlan) -> None:
-    """Remember that a loader has ended epoch 0 of ``dataset`` in the order of ``plan``."""
+    """Record that a loader has ended epoch 0 of ``dataset`` in the order of ``plan``."""
     if plan.order.identity != CatalogOrder.identity and (known := _ended.setdefault(dataset, set())) is not None:
         known.add(str(plan.arguments()))
 
 
 def _check_order(dataset: object, plan: SamplingPlan) -> None:
-    """Warn, once for each dataset, if a loader takes the same order as one before it."""
+    """Warn, once per dataset, if a loader repeats the order of an earlier loader."""
     known = _ended.get(dataset)
     if known and str(plan.arguments()) in known:
         _ended[dataset] = None
         _LOG.warning(
-            "a new loader begins at epoch 0 again, with the order of a loader before it: for another order in each "
+            "a new loader begins at epoch 0 again, with the order of an earlier loader: for another order in each "
             "epoch, iterate over one loader, or call set_epoch(epoch)"
         )
 
@@ -620,7 +620,7 @@ _turns_lock = threading.Lock()
 
 @contextmanager
 def _turn() -> Iterator[int]:
-    """Give an iteration the smallest number, from 0, that no other one has."""
+    """Give an iteration the smallest unused number, from 0."""
     with _turns_lock:
         number = next(each for each in count() if each not in _turns)
         _turns.add(number)

@@ -84,7 +84,7 @@ def _verdict(report: Summary) -> str:
 
 
 def _spent(report: Summary) -> dict[str, float]:
-    """Return the seconds of the training loop by what it did: computing, or waiting for a cause; the most first."""
+    """Return the seconds of the training loop by activity: computing, or waiting for a cause; the most first."""
     spent: list[tuple[str, float]] = [("computing", report.computing_s), *report.causes.items()]
     return dict(sorted(((name, value) for name, value in spent if value > 0), key=lambda each: -each[1]))
 
@@ -361,7 +361,7 @@ class LoaderReport(Summary):
             ['3', '7']
         """
         if not self.sources:
-            raise Unusable("plot_sources() needs a loader of a ps.Mix: this report has no sources")
+            raise Unusable("plot_sources() needs a loader over a ps.Mix: this report has no sources")
         total = sum(each.samples for each in self.sources) or 1
         ax = axes(ax, (max(4.0, 1.5 + len(self.sources)), 3.5))
         shares = {

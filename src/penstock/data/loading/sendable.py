@@ -1,4 +1,4 @@
-"""Functions on their way to worker processes that are not forked, and hints on workers that do not come up.
+"""Functions sent to worker processes that are not forked, and hints on workers that fail to start.
 
 Python pickles a function by its name, so the worker must be able to import it. Functions of a notebook, of ``python
 -c``, of the main program behind a Ray worker, lambdas and inner functions have no such name: cloudpickle, if it is
@@ -27,7 +27,7 @@ _GUARD = 'write what the script does below if __name__ == "__main__":, or pass n
 
 
 def travel_by_value(functions: Mapping[str, object], workers: int, context: object) -> bool:
-    """Return whether some of the functions reach ``workers`` processes that ``context`` starts by their code only.
+    """Return whether some of the functions reach ``workers`` processes, started by ``context``, only as code.
 
     Of a method, the class is looked at: pickling a method means pickling its object. ``context`` is the argument
     ``multiprocessing_context`` of torch's DataLoader.
@@ -65,7 +65,7 @@ def _unknown_there(sent: object) -> Exception | None:
         return error
     main = sys.modules[_MAIN]
     if _MAIN.encode() in data and main.__spec__ is None and getattr(main, "__file__", None) is None:
-        return AttributeError("the main program is no file that a worker could import")
+        return AttributeError("a worker cannot import the main program, which is not a file")
     return None
 
 
@@ -78,13 +78,13 @@ def _cloudpickle() -> Any:  # noqa: ANN401  its module, or Ray's copy of it
 
 
 class ByValue:
-    """An object that is pickled with the code of its functions; called, it calls the object."""
+    """A callable object that is pickled with the code of its functions."""
 
     def __init__(self, value: Any) -> None:  # noqa: ANN401  any object
         self.value = value
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the object with cloudpickle, and beside it the memory that it shares with other objects."""
+        """Pickle the object with cloudpickle, and separately the memory that it shares with other objects."""
         file, shared = BytesIO(), list[Region]()
 
         class Pickler(_cloudpickle().CloudPickler):  # type: ignore[misc]  # known at run time only
@@ -103,7 +103,7 @@ class ByValue:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Unpickler of what ``ByValue`` has pickled, with the shared memory beside it."""
+    """Unpickler of objects that ``ByValue`` has pickled, with its shared memory."""
 
     def __init__(self, data: bytes, shared: list[Region]) -> None:
         super().__init__(BytesIO(data))

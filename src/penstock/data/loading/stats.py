@@ -37,7 +37,7 @@ _EVERY_S: Final = 0.5
 
 
 class Requests:
-    """Timings of the requests of ``workers`` worker processes; with 0, of this process from now on.
+    """Timings of the requests of ``workers`` worker processes; with 0, of this process.
 
     The latter include requests of other loaders, checkpoints and files of the same process.
     """
@@ -205,7 +205,7 @@ class ReaderStats:
         samples: Samples in them.
         skipped: Samples that were left out (``on_error="skip"``).
         requests: Requests for the objects, retries included.
-        retries: How many of these were retries.
+        retries: Number of these that were retries.
         errors: Reads that failed in the end.
         size_bytes: Bytes of the objects.
         cached: Reads that needed no request, because a cache had them.

@@ -26,7 +26,7 @@ _GIB: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """List prices of a store, for an estimate of what requests cost.
+    """List prices of a store, for an estimate of the cost of requests.
 
     Attributes:
         per_1000_requests: Price of 1,000 reads.
@@ -63,7 +63,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """Times that 50, 95 and 99 % of all do not exceed, or rates that 50, 95 and 99 % of all reach or exceed."""
+    """Percentiles 50, 95 and 99 of times, or of rates, from the fastest."""
 
     p50: float
     p95: float
@@ -77,11 +77,11 @@ class HostReport:
     Attributes:
         host: Name and port; for stores without a network, the scheme.
         responses: Attempts of requests that ended.
-        failed: How many of these failed.
-        throttled: How many the store refused because requests came too fast.
-        retried: How many were retried.
+        failed: Number of these that failed.
+        throttled: Number of these that the store refused because of its rate limit.
+        retried: Number of these that were retried.
         hedged: Second requests for slow reads.
-        hedges_won: How many of these were answered first.
+        hedges_won: Number of these that were answered first.
         received_bytes: Bytes of the objects that were read.
         sent_bytes: Bytes that were written.
         first_byte_s: Seconds to the first byte of a read.
@@ -145,7 +145,7 @@ class Summary:
         batches: Batches that the loop received.
         samples: Samples in these batches.
         requests: Requests for the samples, retries included.
-        retries: How many of these were retries.
+        retries: Number of these that were retries.
         errors: Reads that failed in the end.
         cached: Reads that needed no request, because a cache had them.
         hosts: Requests by host, the busiest first.
@@ -341,7 +341,7 @@ def _python(setup: Setup) -> str:
 
 
 def common_prefix(urls: Sequence[str]) -> str:
-    """Return the longest folder that at least 70 % of the URLs have in common below their bucket, or an empty text."""
+    """Return the longest folder common to at least 70 % of the URLs below their bucket, or an empty text."""
     folders = [url.rpartition("/")[0].split("/") for url in urls if "://" in url]
     if len(folders) < 3:  # noqa: PLR2004  two are no pattern
         return ""

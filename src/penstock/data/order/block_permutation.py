@@ -76,7 +76,7 @@ def sizes_text(blocks: Blocks) -> str:
 
 
 def groups_of(samples: int, blocks: int, window: int) -> int:
-    """Return in how many groups a window of ``window`` of ``blocks`` blocks is used up."""
+    """Return the number of groups in which a window of ``window`` of ``blocks`` blocks is used up."""
     return max(1, min(_GROUPS, window, samples * window // max(blocks, 1) // _LEAST))
 
 
@@ -89,7 +89,7 @@ class _Sets(NamedTuple):
 
 
 class _Steps(NamedTuple):
-    """Some steps, in order, and their parts: the samples that each takes of one group."""
+    """Some steps, in order, and their parts: the samples of one group that each takes."""
 
     begins: NDArray[np.int64]  # place at which each step begins: int64, shape (steps,)
     steps: _Sets
@@ -191,7 +191,7 @@ class SlidingWindow:
         )
 
     def _begins(self, lanes: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the place at which each step begins; of those before the first and after the last, the lane's ends."""
+        """Return the place at which each step begins; before the first and after the last step, the lane's ends."""
         earlier = steps[..., None] + np.arange(self._width - 1)  # groups that have come, and are not used up
         each = np.broadcast_to(lanes[..., None], earlier.shape)
         taken = self._taken(each, earlier, steps[..., None]).sum(axis=-1)
@@ -222,7 +222,7 @@ class SlidingWindow:
     def _mixed(
         self, sets: _Sets, which: NDArray[np.int64], places: NDArray[np.int64], used: dict[tuple[str, int], Permutation]
     ) -> NDArray[np.int64]:
-        """Permute the places within each set, of which ``which`` has the index."""
+        """Permute the places within each set; ``which`` has the sets' indices."""
         # Small integers are sorted faster.
         by_set = np.argsort(which.astype(np.uint16) if sets.sizes.size < _SMALL else which, kind="stable")
         mixed = np.empty_like(places)
@@ -328,12 +328,12 @@ class EqualBlockPermutation(WindowedBlocks):
         if size < 1 or window < 1:
             raise Unusable(f"a block must have at least one sample, and a window one block, got {size} and {window}")
         if not 0 <= n <= MOST:
-            raise Unusable(f"an order of {n} samples cannot be computed: 0 to 2^62 can")
+            raise Unusable(f"an order must have 0 to 2^62 samples, got {n}")
         # Arithmetic with the size must fit 64 bits.
         size = min(size, max(n, 1))
         blocks = -(-n // size)
         if blocks > _MOST_BLOCKS:
-            raise Unusable(f"{n} samples in blocks of {size} are {blocks} blocks: at most 2^31 can be permuted")
+            raise Unusable(f"{n} samples in blocks of {size} are {blocks} blocks, more than 2^31: pass larger blocks")
         self.n, self._size, self._key = n, size, (seed, epoch)
         self._window = min(window, max(blocks, 1))
         self.groups = groups_of(n, blocks, self._window)
@@ -385,7 +385,7 @@ def lengths(sizes: Sequence[int] | NDArray[np.integer]) -> NDArray[np.int64]:
 
 
 def _accumulate_lengths(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the starts of intervals of these lengths, laid end to end, and the end of the last one."""
+    """Return the starts of consecutive intervals of these lengths, and the end of the last one."""
     return np.concatenate(([0], np.cumsum(lengths)))
 
 

@@ -1,4 +1,4 @@
-"""Which draw of which source of a mixture comes at which position of a run, in closed form.
+"""Draws of a mixture's sources at each position of a run, in closed form.
 
 Each source has an endless order: its epochs, one after the other. A run takes draws from the sources in blocks
 (``Shares`` divides each), so that any number of blocks from the beginning holds the first draws of every source.
@@ -81,15 +81,15 @@ class _BlockRun(NamedTuple):
 
 
 class Draws:
-    """Which draw comes at which position, for a number of lanes and a size of the global batch. Pure.
+    """Draws at each position, for a number of lanes and a size of the global batch. Pure.
 
     Building one costs some milliseconds, a lookup 1 to 3 µs a position in blocks of some thousand.
     """
 
     def __init__(self, mixture: MixtureSpec, batch: int, lanes: int, seed: int, *, drop: bool = False) -> None:
-        """Compute with global batches of ``batch`` samples; ``seed`` is for what is permuted within blocks.
+        """Compute with global batches of ``batch`` samples; ``seed`` is for permutations within blocks.
 
-        With ``drop``, an epoch ends with its last complete global batch, and the sources go on from there.
+        With ``drop``, an epoch ends with its last complete global batch, and the sources continue from there.
         """
         if batch % lanes:
             raise Unusable(f"{lanes} lanes must divide the global batch of {batch}")
@@ -143,12 +143,12 @@ class Draws:
     def _begin(self, epoch: int) -> int:
         if epoch < self._stage.epoch:
             raise Unusable(
-                f"epoch {epoch} is before the present weights, which hold from epoch {self._stage.epoch} on: load "
+                f"epoch {epoch} is before the current weights, which apply from epoch {self._stage.epoch} on: load "
                 "a state of that time instead"
             )
         if self._stage.delivered + (epoch + 1 - self._stage.epoch) * self._mixture.total > MOST:
             raise Unusable(
-                f"epoch {epoch} of a mixture of {self._mixture.total} samples an epoch: 2^62 samples are most"
+                f"epoch {epoch} of a mixture of {self._mixture.total} samples per epoch: the limit is 2^62 samples"
             )
         return self._stage.position if epoch == self._stage.epoch else 0
 
@@ -273,7 +273,7 @@ class Draws:
         """Return the source of each position, and the number of its draw."""
         at = positions - begin
         if at.size and at.min() < 0:
-            raise Unusable(f"positions before {begin} are before the present weights")
+            raise Unusable(f"positions before {begin} are before the current weights")
         blocks = at // self._block
         sources, draws = np.empty_like(at), np.empty_like(at)
         which = np.searchsorted(firsts, blocks, side="right") - 1
@@ -364,7 +364,7 @@ class _Period(NamedTuple):
     base: NDArray[np.int64]  # draws of each source before it
 
     def draws(self, blocks: int, tails: int) -> NDArray[np.int64]:
-        """Return the draws of each source before a later block, after so many whole and incomplete blocks."""
+        """Return the draws of each source before a later block, after these numbers of whole and incomplete blocks."""
         found = self.base + _count_draws(self.pieces, self.rules, self.blocks, blocks)
         if tails and not self.tails:
             found = found + _count_draws(self.first_tail, _rules(self.weights, self.first_tail), 0, 1)
@@ -383,7 +383,7 @@ class _Inner:
         self._lookups: dict[int, Callable[[NDArray[np.int64]], NDArray[np.int64]]] = {}
 
     def samples(self, draws: NDArray[np.int64], once: int | None) -> NDArray[np.int64]:
-        """Return the sample of each draw; ``once`` is the epoch of all of them, if each epoch begins anew."""
+        """Return the sample of each draw; ``once`` is the epoch of all of them, if each epoch starts over."""
         size = self._source.positions
         if once is not None:
             return self._of(once)(draws)
@@ -445,7 +445,7 @@ def _source_of(bounds: NDArray[np.int64], rows: NDArray[np.int64], places: NDArr
 
 
 def _runs_of(values: NDArray[np.int64], order: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Return the places of equal values together; ``order`` sorts ``values``."""
+    """Return the places grouped by equal values; ``order`` sorts ``values``."""
     if not len(values):
         return []
     return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
@@ -472,7 +472,7 @@ def _most_blocks(shares: Shares, left: NDArray[np.int64], most: int) -> int:
 
 
 def _cap_division(bounds: NDArray[np.int64], left: NDArray[np.int64], weights: Sequence[Fraction | int]) -> list[int]:
-    """Return a block's division in which no source gives more units than it has left; the others give those instead."""
+    """Return a block's division in which no source gives more units than are left; other sources fill in."""
     size = int(bounds[-1])
     counts = np.minimum(np.diff(bounds), left)
     while missing := size - int(counts.sum()):

@@ -42,7 +42,7 @@ _FIRST = _ONE // 2
 
 
 class WeightStep(NamedTuple):
-    """Weights that hold from some sample of the run on."""
+    """Weights that apply from a given sample of the run."""
 
     start: int  # number of the run's first sample with these weights, over all ranks
     weights: tuple[Fraction, ...]  # weight of each source, which sum up to 1
@@ -78,15 +78,15 @@ class Schedule:
         switch(self.linear, "linear of a Schedule")
         given: Any = self.stages
         if isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Sequence) or not given:
-            raise Unusable(f"a Schedule takes stages such as [(0, {{…}}), (200_000, {{…}})], got {given!r}")
+            raise Unusable(f"stages must be a list such as [(0, {{…}}), (200_000, {{…}})], got {given!r}")
         kept: list[tuple[int, Mapping[str, float]]] = []
         for stage in given:
             if not isinstance(stage, Sequence) or len(stage) != _PAIR or not isinstance(stage[1], Mapping):
-                raise Unusable(f"a stage is a position and weights, (200_000, {{…}}), got {stage!r}")
+                raise Unusable(f"a stage must be a position and weights, such as (200_000, {{…}}), got {stage!r}")
             kept.append((whole(stage[0], "the position of a stage", 0), dict(stage[1])))
         positions = [position for position, _ in kept]
         if positions[0] or positions != sorted(positions):
-            raise Unusable(f"the positions of a Schedule begin at 0 and do not fall, got {positions}")
+            raise Unusable(f"the positions of a Schedule must begin at 0 and not decrease, got {positions}")
         for _, weights in kept:
             _normalize_weights(weights, [*kept[0][1]])
         object.__setattr__(self, "stages", tuple(kept))
@@ -136,18 +136,18 @@ def steps_of(weights: object, names: Sequence[str], kind: str = "source") -> tup
 
 
 def by_temperature(temperature: object, sizes: Mapping[str, int]) -> dict[str, float]:
-    """Return weights n ** temperature for sources of n samples: 1 is in proportion, 0 is all alike."""
+    """Return weights n ** temperature for sources of n samples: 1 is proportional, 0 is equal."""
     if type(temperature) is bool or not isinstance(temperature, Real) or not 0 <= float(temperature) <= 1:
         raise Unusable(f"temperature must be a number from 0 (sources alike) to 1 (by size), got {temperature!r}")
     return {name: float(size) ** float(temperature) if size else 0 for name, size in sizes.items()}
 
 
 def by_repeats(repeats: object, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Return weights with which sources come as often in an epoch as ``repeats`` says, 1 for those it does not name."""
+    """Return weights that repeat each source in an epoch as ``repeats`` says; default: once."""
     if not isinstance(repeats, Mapping):
         raise Unusable(f"repeats must be a mapping from sources to numbers, such as {{'docs': 4}}, got {repeats!r}")
     if unknown := [name for name in repeats if name not in sizes]:
-        raise Unusable(f"repeats names {unknown[0]!r}, which is no source: there are {', '.join(map(repr, sizes))}")
+        raise Unusable(f"repeats: unknown source {unknown[0]!r}; sources are {', '.join(map(repr, sizes))}")
     return {name: size * _parse_weight(name, repeats.get(name, 1), "repeats") for name, size in sizes.items()}
 
 
@@ -160,7 +160,7 @@ def _normalize_weights(
             raise Unusable(f"weights lacks the {kind} {name!r}: give each {kind} one, 0 to leave it out")
     for name in weights:
         if name not in names:
-            raise Unusable(f"weights names {name!r}, which is no {kind}: there are {', '.join(map(repr, names))}")
+            raise Unusable(f"weights: unknown {kind} {name!r}; known: {', '.join(map(repr, names))}")
     found = [_parse_weight(name, weights[name], "weights") for name in names]
     if not (total := sum(found)):
         raise Unusable("weights must not all be 0")
@@ -197,7 +197,7 @@ class MixtureStage(NamedTuple):
     delivered: int = 0  # samples of the run before it, over all epochs
     # Draws that each source had given before it; () for none. With ``ends="once"``, of this epoch.
     draws: tuple[int, ...] = ()
-    # Digest and draws of sources that are no longer part of the mixture, by name.
+    # Digest and draws of sources removed from the mixture, by name.
     parked: tuple[tuple[str, str, int], ...] = ()
 
 

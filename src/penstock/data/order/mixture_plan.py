@@ -1,4 +1,4 @@
-"""The sampling plan of a mixture: its state, and how a run goes on with other weights, sources or batches."""
+"""The sampling plan of a mixture: its state, and resumption with other weights, sources or batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Mixture(MixtureSpec):
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
         """Return the order of an epoch whose global batches are one sample each."""
         if samples != self.samples:
-            raise Bug(f"a mixture of {self.samples} samples was asked for {samples}")
+            raise Bug(f"the mixture has {self.samples} samples, but {samples} were requested")
         return Draws(self, 1, 1, seed).lookup(epoch)
 
     def begun(self, stage: MixtureStage) -> Self:
@@ -51,8 +51,8 @@ class MixturePlan(SamplingPlan):
     A state has, in addition to that of any plan, under ``"mixture"``: ``"weights"``, the digest of sources and weights;
     ``"start"``, where the stage began (epoch, position, samples delivered before); ``"at"``, the epoch and position of
     the counts; ``"tail"``, if incomplete last batches are not drawn; and for each source its digest, the draws before
-    the stage, and those before ``"at"``. With the same weights, global batch and tail, a run goes on in its stage, and
-    delivers what it would have delivered. With others, a stage begins.
+    the stage, and those before ``"at"``. With the same weights, global batch and tail, a run continues in its stage
+    unchanged. With others, a stage begins.
     """
 
     order: Mixture
@@ -78,7 +78,7 @@ class MixturePlan(SamplingPlan):
 
     @property
     def _drop(self) -> bool:
-        """Whether an incomplete last batch is not drawn; with ``once``, the next epoch begins anew anyway."""
+        """Whether an incomplete last batch is not drawn; with ``once``, the next epoch starts over anyway."""
         return self.tail == "drop" and not self.order.once
 
     def weights_at(self, cursor: Cursor, world: int) -> tuple[float, ...]:
@@ -142,7 +142,7 @@ class MixturePlan(SamplingPlan):
         return super().arguments() | own | {"sources and weights": order.digest, "stage": self.stage}
 
     def adopted(self, state: object, world: int, new_weights: object = None) -> tuple[MixturePlan, object]:
-        """Return the plan that goes on from ``state``, and the state as its ``resume`` expects it.
+        """Return the plan that resumes from ``state``, and the state as its ``resume`` expects it.
 
         ``new_weights`` are weights from here on, as ``ps.Mix`` takes them, or True for those of this plan. Raises
         ``StateMismatch`` for other samples of a source, and for other weights or sources without ``new_weights``.
@@ -154,7 +154,7 @@ class MixturePlan(SamplingPlan):
             raise StateMismatch("this state is of one dataset, not of a ps.Mix: it lacks the draws of each source")
         if state.get("order") != self.order.identity:
             raise StateMismatch(
-                'batches= and ends="once" of a mixture cannot change during a run: the state is of '
+                'batches= and ends="once" of a mixture cannot change during a run: the state has '
                 f"{state.get('order')!r}, here it is {self.order.identity!r}"
             )
         found = _Found(state)
@@ -162,8 +162,8 @@ class MixturePlan(SamplingPlan):
         for source in order.sources:
             if source.name in found.sources and found.sources[source.name][0] != source.digest:
                 raise StateMismatch(
-                    f"source {source.name!r} has other samples, or another order, than in the state: give it the same "
-                    "catalog and shuffle=, or another name to begin it anew"
+                    f"source {source.name!r} differs from the state in samples or order: pass the same "
+                    "catalog and shuffle=, or a new name to start it from its beginning"
                 )
         plain = {name: value for name, value in state.items() if name != "mixture"}
         plain["catalog"] = plain["samples"] = None

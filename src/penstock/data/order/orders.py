@@ -32,7 +32,7 @@ class CatalogOrder:
 
 @dataclass(frozen=True, slots=True)
 class FullShuffle:
-    """All samples permuted, anew each epoch: see ``Permutation``; ``shuffle=True``."""
+    """All samples, permuted in each epoch: see ``Permutation``; ``shuffle=True``."""
 
     identity: ClassVar[str] = "permutation"
 

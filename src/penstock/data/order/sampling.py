@@ -60,7 +60,7 @@ def sample_number(index: SupportsIndex, samples: int) -> int:
     """Return the number, from 0, of the sample at ``index``: from the end if that is negative; keep a ``Repeat``."""
     number = index if isinstance(index, Repeat) else operator.index(index)
     if not -samples <= number < samples:
-        raise IndexError(f"sample {number} does not exist: there are {samples}, from 0")
+        raise IndexError(f"sample {number} does not exist: the dataset has {samples}, numbered from 0")
     return number if number >= 0 else number + samples
 
 
@@ -96,7 +96,7 @@ class Partition:
     def __post_init__(self) -> None:
         """Raise for values that would lose samples silently."""
         if not 0 <= self.start <= self.total:
-            raise Unusable(f"position {self.start} of an epoch of {self.total} samples")
+            raise Unusable(f"position {self.start} is outside an epoch of {self.total} samples")
         if self.batch < 1:
             raise Unusable(f"a batch must have at least one sample, got {self.batch}")
         check_choice(self.tail, get_args(Tail), "tail")
@@ -149,7 +149,7 @@ class SamplingPlan:
     total: int = field(init=False)  # positions of an epoch, from the order; for a permutation, the number of samples
 
     def __post_init__(self) -> None:
-        """Raise for values that ``Partition`` would refuse at the first batch, and for seeds that only look valid."""
+        """Raise for values that ``Partition`` would refuse at the first batch, and for disguised invalid seeds."""
         if self.batch is None:
             # For torch's loader, None means that batches are not formed.
             raise Unusable("batch_size=None forms no batches: iterate over the dataset itself for single samples")
@@ -188,8 +188,8 @@ class SamplingPlan:
         asked = self.order.lanes if isinstance(self.order, LaneOrder) else None
         if asked and not cursor.lanes and not self.shared(asked, world):
             raise Unusable(
-                f"{world} ranks with batches of {self.batch} cannot share lanes={asked}: several would read the same "
-                f"blocks; the ranks have to divide the lanes, and the lanes the global batch of {self.batch * world} "
+                f"{world} ranks with batches of {self.batch} cannot share lanes={asked}: lanes must be "
+                f"a multiple of the ranks, and a divisor of the global batch of {self.batch * world} "
                 f"(lanes={world} would do, or lanes=None)"
             )
 
@@ -209,7 +209,7 @@ class SamplingPlan:
 
     @property
     def stage(self) -> int:
-        """A number that identifies what ``adopted`` has changed; 0: nothing. Processes compare it."""
+        """A number that identifies the changes of ``adopted``; 0: none. Processes compare it."""
         return 0
 
     def adopted(
@@ -218,7 +218,7 @@ class SamplingPlan:
         world: int,  # noqa: ARG002  for mixtures
         new_weights: object = None,
     ) -> tuple[SamplingPlan, object]:
-        """Return the plan that goes on from ``state``, and the state for its ``resume``; see ``MixturePlan``."""
+        """Return the plan that resumes from ``state``, and the state for its ``resume``; see ``MixturePlan``."""
         if new_weights is not None:
             raise Unusable("new_weights= changes the weights of a ps.Mix, and this dataset is not one")
         return self, state
@@ -300,7 +300,7 @@ class SamplingPlan:
             raise StateMismatch(f"invalid position: {_shorten_repr(position)} of epoch {_shorten_repr(epoch)}")
         cursor = Cursor(epoch, position, self._lanes_of(state), self.stage)
         if not allow_rereads and (why := self.rereads(cursor, world)):
-            raise StateMismatch(f"{why}; pass allow_rereads=True to accept this: each sample comes once either way")
+            raise StateMismatch(f"{why}; pass allow_rereads=True to accept this: each sample still comes once")
         return cursor
 
     def _lanes_of(self, state: Mapping[str, Any]) -> int:
@@ -320,7 +320,7 @@ class SamplingPlan:
                 f"an order's identity must be a str of 1 to {_IDENTITY} characters, got {_shorten_repr(identity)}"
             )
         if not isinstance(self.order, _UNNAMED.get(identity, object)):
-            raise Unusable(f"the identity {identity!r} belongs to another order: states could not be told apart")
+            raise Unusable(f"the identity {identity!r} belongs to another order: choose a different one")
 
 
 _MEANINGS = {

@@ -40,7 +40,7 @@ class Need(NamedTuple):
 
 
 class Schedule:
-    """Order of the next chunks and their last uses; looks ahead as far as ``most_bytes`` of chunks allow.
+    """Order of the next chunks and their last uses; looks at most ``most_bytes`` of chunks ahead.
 
     ``extend`` looks ahead, and counts the samples that need each chunk. ``done`` counts down, and reports when a chunk
     may be released. A chunk is read again if a sample beyond the look-ahead needs it after that. Not thread-safe.

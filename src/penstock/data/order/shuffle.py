@@ -73,7 +73,7 @@ class Permutation(EpochOrder):
 
     def __init__(self, n: int, seed: int, epoch: int, scope: str = "") -> None:
         if not 0 <= n <= MOST:
-            raise Unusable(f"an order of {n} samples cannot be computed: 0 to 2^62 can")
+            raise Unusable(f"an order must have 0 to 2^62 samples, got {n}")
         self.n = n
         names = (f"penstock order 1: {n} {seed} {epoch} {scope}{part}" for part in range(2))
         digests = (hashlib.sha256(name.encode()).digest() for name in names)

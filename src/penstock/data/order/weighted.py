@@ -1,4 +1,4 @@
-"""Weighted shuffles of one dataset: classes with shares of their own, or a weight for each sample."""
+"""Weighted shuffles of one dataset: with a share for each class, or a weight for each sample."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class WeightedShuffle:
     """Samples in random order with shares by class, or with a weight for each sample; for ``shuffle=``.
 
     Without arguments, all classes come equally often: ``ps.DataLoader(dataset, 256,
-    shuffle=ps.order.WeightedShuffle())`` of a dataset with labels. Small classes begin anew within an epoch, and large
-    ones go on in the next: each class goes through all its samples, permuted anew each time, before one of them comes
+    shuffle=ps.order.WeightedShuffle())`` of a dataset with labels. Small classes repeat within an epoch, and large
+    classes continue in the next: each class goes through all its samples, permuted each time, before one of them comes
     again. Shares are exact over 4,096 samples.
 
     With ``replacement=True``, each draw is independent of the ones before, as in torch's ``WeightedRandomSampler``.
 
-    Samples come one by one from the whole dataset, each in a request of its own: it is not for rows of Parquet files
+    Samples come one by one from the whole dataset, each in a separate request: it is not for rows of Parquet files
     and compressed shards. To weigh several datasets, use ``ps.Mix``.
 
     Attributes:
@@ -120,12 +120,12 @@ class WeightedShuffle:
         counts = np.bincount(classes, minlength=len(names)).tolist()
         there = [number for number, count in enumerate(counts) if count]
         if not there:
-            raise Unusable("a weighted shuffle of no samples")
+            raise Unusable("a weighted shuffle needs at least one sample")
         sizes = {names[number]: counts[number] for number in there}
         given = self.weights
         if isinstance(given, Mapping):
             if unknown := [name for name in given if name not in names]:
-                raise Unusable(f"weights names {unknown[0]!r}, which is no class: there are {', '.join(names[:20])}")
+                raise Unusable(f"weights: unknown class {unknown[0]!r}; classes are {', '.join(names[:20])}")
             weights = {name: given[name] for name in sizes if name in given}
         else:
             weights = by_temperature(self.temperature or 0, sizes)
@@ -146,11 +146,11 @@ class WeightedShuffle:
         known = len(self.weights) if isinstance(self.weights, np.ndarray) else sum(self._sizes)
         if self.needs_classes:
             raise Unusable(
-                "a WeightedShuffle of classes is for a dataset with a catalog: MapDataset, IterableDataset, ps.concat "
+                "a WeightedShuffle by classes needs a dataset with a catalog: MapDataset, IterableDataset, ps.concat "
                 "of them; give other datasets a weight for each sample"
             )
         if known != samples:
-            raise Unusable(f"there are weights of {known} samples, and the dataset has {samples}")
+            raise Unusable(f"weights must be {samples}, one for each sample of the dataset, got {known}")
         if isinstance(self.weights, np.ndarray) and not self.replacement:
             able = int(np.count_nonzero(self.weights))
             if (self.epoch_samples or 0) > able:
@@ -179,7 +179,7 @@ class WeightedShuffle:
 
 @dataclass(frozen=True, slots=True)
 class _Independent:
-    """Draws that do not depend on one another."""
+    """Independent draws."""
 
     identity: str = "independent"
 
@@ -232,7 +232,7 @@ def independent(running: NDArray[np.float64], key: np.uint64, positions: NDArray
 
 
 def _without_replacement(weights: NDArray[np.float64], key: np.uint64, count: int) -> NDArray[np.int64]:
-    """Return ``count`` samples, each drawn by its weight among those that are left.
+    """Return ``count`` samples, each drawn by its weight from the remaining samples.
 
     The samples with the largest u ** (1 / weight), in descending order, for numbers u in (0, 1): Efraimidis and
     Spirakis 2006.
@@ -251,7 +251,7 @@ _SPREAD = 6
 class WeightedBlocks:
     """Order of ``Lanes`` over samples that come as often as their weights demand.
 
-    Each epoch draws its samples first, and permutes the blocks that have some. All draws of a sample lie in the window
+    Each epoch draws its samples first, and permutes the blocks that have some. All draws of a sample are in the window
     of its block, so a block is still read once. Memory is 8 bytes for each sample of an epoch.
     """
 
@@ -289,7 +289,7 @@ class WeightedBlocks:
 
     def positions(self, samples: int) -> int:
         if len(self.weights) != samples:
-            raise Unusable(f"there are weights of {len(self.weights)} samples, and the dataset has {samples}")
+            raise Unusable(f"weights must be {samples}, one for each sample of the dataset, got {len(self.weights)}")
         return self.epoch_samples or samples
 
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:

@@ -64,7 +64,7 @@ class _Pending(Generic[V]):
 class ChunkReading(Reading, Generic[V]):
     """Samples of batches, each preceded by the items that decode its chunks.
 
-    A chunk is read and decoded once if all samples that need it lie within the look-ahead of the schedule.
+    A chunk is read and decoded once if all samples that need it are within the look-ahead of the schedule.
     """
 
     def __init__(self, source: Source, batches: Iterable[list[int]], workers: int, bounds: Bounds) -> None:
@@ -88,7 +88,7 @@ class ChunkReading(Reading, Generic[V]):
 
     @abstractmethod
     def _uses(self, samples: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the chunks of each sample, one row per sample; -1 pads rows. Samples come in their order."""
+        """Return the chunks of each sample, one row per sample, in order; -1 pads rows."""
 
     @abstractmethod
     def _size_of(self, chunk: int) -> int:
@@ -96,15 +96,15 @@ class ChunkReading(Reading, Generic[V]):
 
     @abstractmethod
     def _locate(self, chunk: int) -> Span | list[Span] | bytes | None:
-        """Return where a chunk is: a span, several, or its bytes; None without one. Its samples raise errors."""
+        """Return the location of a chunk: spans, or its bytes; None if missing. Errors are raised by its samples."""
 
     @abstractmethod
     def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> V:
-        """Return the value of a chunk, of which ``read`` has the bytes; any thread may call it."""
+        """Return the value of a chunk from the bytes of ``read``; any thread may call it."""
 
     def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> V:
-        """Return the value of a chunk of several spans, of which ``reads`` have the bytes; any thread may call it."""
-        raise Bug(f"the chunk {chunk} has {len(reads)} spans, and is not made of several")
+        """Return the value of a chunk of several spans from the bytes of ``reads``; any thread may call it."""
+        raise Bug(f"the chunk {chunk} has {len(reads)} spans, but must have one")
 
     @abstractmethod
     def _item(self, turn: Turn) -> Item:
@@ -117,7 +117,7 @@ class ChunkReading(Reading, Generic[V]):
         """Check the data once the last sample of the last batch is made."""
 
     def _most(self) -> int:
-        """Return how many samples may be made together: at most those before ``_reach``, at least 1."""
+        """Return the number of samples to make together: at most those before ``_reach``, at least 1."""
         return 1
 
     def begin(self) -> None:
@@ -239,7 +239,7 @@ class ChunkReading(Reading, Generic[V]):
                 yield span
 
     def _may_start(self, pending: _Pending[V]) -> bool:
-        """Return whether to read a chunk: one that the first batch does not need waits until half of its own are there.
+        """Return whether to read a chunk: chunks of later batches wait until half of the first batch's have arrived.
 
         Otherwise the chunks of a whole window would share the wire, and the first batch would come with the last of
         them.
@@ -275,11 +275,11 @@ class ChunkReading(Reading, Generic[V]):
     def _value(self, chunk: int) -> V:
         value = self._pending[chunk].value
         if value is None:
-            raise Bug("a sample came before the item that decodes its chunk")
+            raise Bug("a sample precedes the item that decodes its chunk")
         return value.get()
 
     def _release(self, uses: Mapping[int, int], samples: int) -> list[int]:
-        """Count ``samples`` as made, which needed chunks so often; release and return those needed no more."""
+        """Count ``samples`` as made, by chunk; release and return the chunks that are no longer needed."""
         with self._lock:
             finished = self._schedule.finished(uses)
             for chunk in finished:

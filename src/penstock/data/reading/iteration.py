@@ -97,14 +97,14 @@ def check_sharding(place: Place) -> None:
 def _refuse_sharding(name: str, parts: int, place: Place) -> None:
     if parts > 1 and place.world > 1:
         raise Unusable(
-            f"{name} keeps one of {parts} parts of what this dataset has shared out over {place.world} ranks already, "
-            f"and the others would be lost: leave {name} out, or switch the dataset's own sharding off with "
+            f"{name} would shard again a dataset that is already sharded over {place.world} ranks, and keep only "
+            f"1/{parts} of the samples: leave {name} out, or disable the dataset's sharding with "
             'place="unsharded"'
         )
     if parts > 1 and name == "ShardingFilterIterDataPipe" and place.workers > 1:
         raise Unusable(
-            f"sharding_filter keeps one of {parts} parts of what this dataset has shared out over {place.workers} "
-            "workers already, and the others would be lost: leave sharding_filter out"
+            f"sharding_filter would shard again a dataset that is already sharded over {place.workers} workers, "
+            f"and keep only 1/{parts} of the samples: leave sharding_filter out"
         )
 
 
@@ -152,9 +152,9 @@ class Iterations:
         self._apart: WeakSet[Epochs] = WeakSet()
 
     def apart(self) -> Iterations:
-        """Return iterations of the same rank that count epochs by themselves, from 0 or what ``set_epoch`` has set.
+        """Return iterations of the same rank with a separate count of epochs, from 0 or the value of ``set_epoch``.
 
-        In a loader's worker, return these iterations: what is made there counts for one iteration only.
+        In a loader's worker, return these iterations: copies made there count for one iteration only.
         """
         if get_worker_info() is not None:
             return self
@@ -171,7 +171,7 @@ class Iterations:
             epochs.set(epoch)
 
     def check_replaced(self, place: PlaceLike, data: str, remedy: str) -> None:
-        """Refuse ``place`` instead of the one that ``data`` was given: ranks would read other parts."""
+        """Refuse a ``place`` that differs from that of ``data``: ranks would read other parts."""
         if self._place is not None and self._place != place:
             raise Unusable(f"{data} has place={self._place!r}, which has no effect here: {remedy}")
 
@@ -263,7 +263,7 @@ class Epochs:
         self._pid = os.getpid()
 
     def set(self, epoch: int) -> None:
-        """Set the epoch of the next iteration, whose position stays if it has this epoch; later iterations continue."""
+        """Set the epoch of the next iteration, which keeps its position in an equal epoch; later iterations follow."""
         epoch = whole(epoch, "an epoch", 0)
         if not epoch < _MOST_EPOCHS:
             raise Unusable(f"epoch must be a whole number below 2^62, got {epoch!r}")
@@ -284,7 +284,7 @@ class Epochs:
             self._write(_start(cursor.epoch + 1, cursor), cursor)
 
     def rewind(self, cursor: Cursor) -> bool:
-        """Let the next iteration begin at ``cursor`` again, as the latest did; False if something was set since."""
+        """Make ``cursor`` the start of the next iteration again; return False if another start was set since."""
         with self._exclusive():
             latest = self._read()[:2] == (_start(cursor.epoch + 1, cursor), cursor)
             if latest:
@@ -325,11 +325,11 @@ class Epochs:
                 yield
 
     def _own(self, *, worker: bool) -> None:
-        """Copy the memory if its owner is neither this process nor this worker's rank; in a worker, raise instead."""
+        """Copy the memory if neither this process nor this worker's rank owns it; in a worker, raise instead."""
         if self._owner == os.getpid() or self._owner == rank_pid(worker=worker):
             return
         if worker or get_worker_info() is not None:
-            raise Unusable("this dataset was made before its ranks were started: make it in each rank")
+            raise Unusable("this dataset was created before its ranks started: create it in each rank")
         with self._slot.locked():
             data = bytes(self._slot.view)
         self._slot = Slot(len(data))
@@ -449,7 +449,7 @@ def resolve(place: PlaceLike) -> Place:
 def _in_mesh(mesh: DeviceMesh) -> Place:
     coordinate = mesh.get_coordinate()
     if coordinate is None:
-        raise Unusable(f"this rank is not part of the mesh of shape {mesh.shape}: it has no place to read data for")
+        raise Unusable(f"this rank is outside of the mesh of shape {mesh.shape}, so it has no data to read")
     rank, world = 0, 1
     for dimension in _data_dimensions(mesh.mesh_dim_names or (), mesh.ndim):
         size = mesh.size(dimension)

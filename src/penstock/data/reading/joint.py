@@ -1,6 +1,6 @@
-"""Readings of several datasets as one: each batch has its samples at their places, whichever dataset each is of.
+"""Readings of several datasets as one: each batch has the samples of all datasets at their places.
 
-Each dataset has a reading of its own, with its store, format and transform. A ``_Feed`` hands out the samples of each
+Each dataset has a separate reading, with its store, format and transform. A ``_Feed`` hands out the samples of each
 batch to the readings, so far ahead as they look.
 """
 
@@ -30,7 +30,7 @@ _COUNTS = tuple(each.name for each in fields(ReadCounts))
 
 
 class Noted(Protocol):
-    """What a joint reading calls after each batch."""
+    """A function that a joint reading calls after each batch."""
 
     def __call__(self, samples: Sequence[int], waited_s: Sequence[float], *, last: bool) -> None:
         """Take the counts of a batch."""
@@ -48,13 +48,13 @@ class JointMember(NamedTuple):
 
 
 def shares(lengths: Sequence[int]) -> list[int]:
-    """Return the ``JointMember.share`` of datasets whose samples are mixed in proportion to ``lengths``."""
+    """Return the ``JointMember.share`` of datasets mixed in proportion to ``lengths``."""
     total = sum(lengths)
     return [max(1, min(MOST_SHARES, total // max(each, 1))) for each in lengths]
 
 
 class _Feed:
-    """The samples of batches by member, as far as they are known."""
+    """The known samples of batches, by member."""
 
     def __init__(self, batches: Iterable[list[int]], split: Split, members: Sequence[JointMember]) -> None:
         self._batches, self._split = iter(batches), split
@@ -93,7 +93,7 @@ class _Feed:
         return True
 
     def of(self, member: int) -> Iterator[list[Any]]:
-        """Yield the samples of one member, batch by batch; an empty list where the next are not known yet."""
+        """Yield the samples of one member, batch by batch; an empty list until the next are known."""
         waiting = self._waiting[member]
         while True:
             if waiting:
@@ -144,7 +144,7 @@ class JointReading(Reading):
         return self._counts
 
     def __next__(self) -> Item:
-        """Return the next item of the member that has the first sample that is still to come."""
+        """Return the next item of the member with the next missing sample."""
         if len(self._readings) == 1:
             return self._passed()
         turn = self._turn
@@ -191,7 +191,7 @@ class JointReading(Reading):
         return item
 
     def _advance(self) -> None:
-        """Go on to the next batch; raise StopIteration without one."""
+        """Start the next batch; raise StopIteration if there is none."""
         self._count()
         feed = self._feed
         ended = not feed.turns and not feed.draw()
@@ -211,7 +211,7 @@ class JointReading(Reading):
             self._readings[member].begin()
 
     def ahead(self) -> Item | None:
-        """Return a preparing item of any of the datasets that read already; None without such an item."""
+        """Return a preparing item of a dataset that reads already; None without such an item."""
         found = (self._readings[number].ahead() for number in self._begun)
         return next((item for item in found if item is not None), None)
 

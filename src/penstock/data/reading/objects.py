@@ -1,6 +1,6 @@
 """Samples of whole objects, or of single ranges of objects: one request for each, read ahead in order.
 
-The objects of a sample of several are read together, in one look-ahead for each store.
+If a sample has several objects, they are read together, in one look-ahead for each store.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def span_url(root: str, span: Span) -> str:
 
 
 def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shared: Shared) -> Sample:  # noqa: ANN401  see below
-    """Return a sample of an object, or of a shard of a format, whose bytes, or unit and number, ``data`` is."""
+    """Return a sample of an object, or of a shard's format; ``data`` has its bytes, or its unit and number."""
     if form is not None:
         try:
             found = cast("UnitFormat", form).row(*data) if form.in_units else form.sample(memoryview(data))
@@ -58,7 +58,7 @@ def made_sample(root: str, form: ShardFormat | None, span: Span, data: Any, shar
             error.url = error.url or span_url(root, span)
             raise
         except PARSING as error:
-            message = f"the bytes are not those of a sample of {add_article(form.name)} file: {error!r}"
+            message = f"the bytes are not a sample of {add_article(form.name)} file: {error!r}"
             raise Damaged(message, url=span_url(root, span)) from error
         if isinstance(found, Fields):
             return FieldSample(root, span, found, *shared)
@@ -111,7 +111,7 @@ def lists(
 
 
 class _DrawnReading(Reading):
-    """Samples of ``batches`` that are each read by themselves, in order; an item has as many as ``Together`` says."""
+    """Samples of ``batches``, each read separately, in order; ``Together`` sets the samples of an item."""
 
     def __init__(self, dataset: _CatalogObjects) -> None:
         self._dataset = dataset
@@ -134,7 +134,7 @@ class _DrawnReading(Reading):
     def _made(self, index: Any, span: Any, read: Any) -> Any: ...  # noqa: ANN401  the transform decides the type
 
     def _item(self, row: tuple[int, int, int, Any, Any], read: Any) -> Item:  # noqa: ANN401  see _taken
-        """Return the item of a drawn sample, and of those after it that have arrived, too."""
+        """Return the item of a drawn sample and of the following samples that have arrived."""
         number, slot, size, index, span = row
         drawn, together, name = self._drawn, self._together, partial(self._url, span)
         if together.count == 1:
@@ -274,7 +274,7 @@ class _Together:
 
 
 def _makers(dataset: Any, batch: list[int]) -> list[Callable[[], Any]]:  # noqa: ANN401  a MapDataset
-    """Return a function for each sample of a batch that makes it with the methods of a subclass."""
+    """Return, for each sample of a batch, a function that makes it with the methods of a subclass."""
     if dataset.overrides == "__getitem__":
         return [partial(dataset.__getitem__, index) for index in batch]
     together = _Together(dataset, batch)

@@ -1,4 +1,4 @@
-"""Datasets that read samples: items from which a loader makes them, in order; some prepare values that others need.
+"""Datasets that read samples: items from which a loader makes them, in order; some items prepare values for others.
 
 An error of a single sample is raised, or the sample is skipped, before its batch is delivered. Imports no torch: code
 that only reads (tasks of Ray Data, reports) would wait seconds for it.
@@ -160,7 +160,7 @@ class Item(NamedTuple):
 
 
 class Together:
-    """How many samples one item makes: as many as take half a millisecond, so that threads share what takes longer.
+    """Number of samples per item: half a millisecond of work, so that threads share slow samples.
 
     Handing an item from thread to thread takes some 10 µs. Safe in any thread: a lost update does no harm.
     """
@@ -171,7 +171,7 @@ class Together:
         self.count = 1  # samples of an item, from 1 to 64
 
     def one(self, made: Callable[..., Any], *row: Any) -> Any:  # noqa: ANN401  the transform decides the type
-        """Return ``made(*row)``, and learn the time that it takes."""
+        """Return ``made(*row)``, and record its time."""
         began = perf_counter()
         found = made(*row)
         self._learn(perf_counter() - began)
@@ -258,12 +258,12 @@ class SampleDataset:
 
     @property
     def decodes(self) -> bool:
-        """Whether making a sample costs CPU time, so that several threads are worthwhile."""
+        """Whether making a sample costs so much CPU time that several threads help."""
         return self.transform is not None
 
     @property
     def skips(self) -> bool:
-        """Whether samples may be left out of their batches, whatever ``on_error`` the loader has."""
+        """Whether samples may be left out of their batches for any ``on_error`` of the loader."""
         return False
 
     def _repr_html_(self) -> str | None:
@@ -289,7 +289,7 @@ class SampleDataset:
     def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
         """Yield each store with the byte spans that the samples need of it, in order; reads nothing.
 
-        ``batches`` returns the batches anew for each store; None: all samples. A span that several samples need may
+        ``batches`` returns the batches again for each store; None: all samples. A span that several samples need may
         come only once.
         """
         raise NotImplementedError

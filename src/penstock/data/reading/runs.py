@@ -69,7 +69,7 @@ class Runs(NamedTuple):
         return first._replace(stop=last.stop)
 
     def bounds(self, world: int, lanes: int) -> Bounds:
-        """Return how far to read ahead: a window beyond the one in use, which arrives meanwhile; at least 64 MiB.
+        """Return how far to read ahead: one window beyond the window in use; at least 64 MiB.
 
         ``lanes`` are those of the state that the run resumed from; 0: unknown.
         """
@@ -85,7 +85,7 @@ class Runs(NamedTuple):
 
 
 class UnitRuns(Runs):
-    """The runs of samples in units: a run is a unit, whatever the borders of an order's blocks are."""
+    """The runs of samples in units: a run is a unit, regardless of the borders of an order's blocks."""
 
     __slots__ = ()
 
@@ -202,7 +202,7 @@ def _borders(order: BlockShuffle | Lanes, samples: int) -> NDArray[np.int64]:
 
 
 def _unit_starts(catalog: Catalog) -> NDArray[np.int64]:
-    """Return the first sample of each unit, where neighbours are of different units, and the number of samples."""
+    """Return the first sample of each unit, and the number of samples."""
     total, found = len(catalog), [np.zeros(1, np.int64)]
     units = cast("UnitRows", catalog.units)
     for first in range(0, total, _AT_ONCE):
@@ -224,7 +224,7 @@ def _unit_blocks(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:
 def _starts(catalog: Catalog, most_bytes: int, borders: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the first sample of each run, and the number of samples.
 
-    A run ends where the next sample is in another object, lies before it or too far behind it, or begins in another
+    A run ends where the next sample is in another object, precedes it, is too far after it, or begins in another
     piece of ``most_bytes`` of the object; and at each of ``borders``.
     """
     total, found = len(catalog), [np.zeros(1, np.int64), borders]
@@ -232,7 +232,7 @@ def _starts(catalog: Catalog, most_bytes: int, borders: NDArray[np.int64]) -> ND
         # One sample more than needed, which the next block begins with.
         extents = catalog.extents(range(first, min(total, first + _AT_ONCE + 1)))
         if extents is None:
-            raise Unusable("the samples of the catalog are whole objects, which have no runs")
+            raise Unusable("the samples of the catalog must be ranges of objects, got whole objects")
         objects, offsets, sizes = extents
         stops = offsets + sizes
         apart = (objects[1:] != objects[:-1]) | (offsets[1:] < stops[:-1]) | (offsets[1:] > stops[:-1] + _GAP_BYTES)
@@ -386,7 +386,7 @@ class UnitReading(RunReading):
         return _decode_unit(self._catalog, self._entries[chunk], iter(found))
 
     def _share(self, span: Span, data: bytes) -> None:
-        """Keep the last range of a unit for later ones; only of a known version, as another one may have been read."""
+        """Keep the last range of a unit for later units, if its version is known: otherwise versions could mix."""
         if span.etag and len(data) <= _SHARED_BYTES:
             self._shared.pop(span, None)
             self._shared[span] = data
@@ -433,5 +433,5 @@ def _decode_unit(catalog: Catalog, sample: int, found: Iterator[tuple[Span, byte
         error.url = error.url or f"{catalog.root}{span.key}"
         raise
     except PARSING as error:
-        message = f"bytes {span.start} to {span.stop} are not those of a {form.name} file: {error!r}"
+        message = f"bytes {span.start} to {span.stop} are not valid in a {form.name} file: {error!r}"
         raise Damaged(message, url=f"{catalog.root}{span.key}") from error

@@ -83,7 +83,7 @@ class Sample:
         Raises:
             KeyError: The sample has no such field.
         """
-        raise KeyError(f"{field!r}: a sample of one object has no fields, only its bytes: read(), data")
+        raise KeyError(f"cannot take {field!r}: a sample of one object has no fields; use read() or data")
 
     def __contains__(self, field: object) -> bool:
         return field in self.fields
@@ -297,7 +297,7 @@ class FieldSample(Sample):
         try:
             value = self._values[field]
         except KeyError:
-            raise KeyError(f"{field!r}: the sample {self.key!r} has the fields {', '.join(self._values)}") from None
+            raise KeyError(f"no field {field!r}; fields of {self.key!r} are {', '.join(self._values)}") from None
         if type(value) is memoryview:
             value = self._values[field] = self._part(field, value)
         return value
@@ -317,7 +317,7 @@ class FieldSample(Sample):
 
     @property
     def data(self) -> memoryview:
-        """Not for a sample of several fields.
+        """Raise ``Unusable``: a sample of several fields has no single content.
 
         Raises:
             Unusable: Always; the text names the fields.

@@ -1,4 +1,4 @@
-"""Lines, tar members and records in compressed files, in gzip or zstd: a sample has no bytes of its own there.
+"""Lines, tar members and records in compressed files, in gzip or zstd: a sample has no separate bytes there.
 
 So the file is inflated as a whole (``penstock.data.unpacking``), and its samples are those of the plain format in what
 it inflates to.
@@ -56,11 +56,11 @@ class _CompressedFormat(UnitFormat):
 
 
 def whole_file(size: int) -> Generator[Ask, memoryview, memoryview]:
-    """Ask for a compressed file of ``size`` bytes, and return it."""
+    """Request a compressed file of ``size`` bytes, and return it."""
     if size > (most := most_unpacked()):
         raise Unsupported(
-            f"the compressed file has {size} bytes, and at most {most} are inflated in memory ({UNPACKED_VARIABLE}): "
-            "decompress it once, and its samples have places"
+            f"the compressed file has {size} bytes, but at most {most} may be decompressed ({UNPACKED_VARIABLE}): "
+            "store it decompressed"
         )
     return (yield Ask(0, size)) if size else memoryview(b"")
 

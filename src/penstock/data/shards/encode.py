@@ -1,4 +1,4 @@
-"""Archives written member by member: the bytes around the members' own, the same for the same members. Pure.
+"""Archives written member by member: headers and padding, equal for equal members. Pure.
 
 A writer of a shard sends ``header``, the member's bytes and ``padding`` for each member, and ``end`` once. Times,
 owners and permissions are the same in all archives: 1970 (zip: 1980, its first year), 0, and 0644.
@@ -39,7 +39,7 @@ def check_member(name: str) -> None:
 
 
 class ArchiveEncoder(ABC):
-    """The bytes of one archive that are not its members' own, in order.
+    """The bytes of one archive around its members, in order.
 
     ``suffix`` ends the archive's name; ``sums`` tells whether ``header`` needs the CRC-32 of the member.
     """
@@ -63,7 +63,7 @@ class ArchiveEncoder(ABC):
 
     @abstractmethod
     def header(self, name: str, size: int, crc: int = 0) -> bytes:
-        """Return the bytes before a member of ``size`` bytes; its own are counted as written."""
+        """Return the bytes before a member of ``size`` bytes, which then counts as written."""
 
     @abstractmethod
     def end(self) -> bytes: ...

@@ -94,21 +94,21 @@ def _extension(name: str, text: bytes, what: str) -> Extension:
 
 
 def _axes(given: list[int] | None, count: int, what: str) -> tuple[int, ...]:
-    """Return the order of axes; empty for that in which they are stored."""
+    """Return the order of axes; empty for the stored order."""
     if given is None or given == [*range(count)]:
         return ()
     if sorted(given) != [*range(count)]:
         raise Damaged(f"cannot read {what}: {given!r:.80} is not an order of {count} axes")
     if any(given[given[axis]] != axis for axis in range(count)):
         raise Unsupported(
-            f"tensors whose axes are in the order {given} cannot be read, since programs disagree on what that means: "
+            f"tensors whose axes are in the order {given} cannot be read, since programs interpret them differently: "
             "write them in the order of their axes"
         )
     return tuple(given)
 
 
 def plain_type(kind: Any) -> Any:  # noqa: ANN401  pyarrow's
-    """Return a type with the storage in place of each extension type, in lists, maps and structs, too."""
+    """Return a type with the storage type for each extension type, in lists, maps and structs, too."""
     pa, _ = libraries("the file")
     if isinstance(kind, pa.BaseExtensionType):
         return plain_type(kind.storage_type)
@@ -128,7 +128,7 @@ def _plain_field(field: Any) -> Any:  # noqa: ANN401  pyarrow's
 
 
 def _inner(kind: Any) -> list[Any]:  # noqa: ANN401  pyarrow's
-    """Return a type, and all that it consists of."""
+    """Return a type and all its nested types."""
     found = [kind]
     for each in found:
         if each.num_fields:
@@ -137,7 +137,7 @@ def _inner(kind: Any) -> list[Any]:  # noqa: ANN401  pyarrow's
 
 
 def plain_array(array: Any) -> Any:  # noqa: ANN401  pyarrow's
-    """Return a column with the storage in place of extension types, whatever is registered."""
+    """Return a column with the storage instead of extension types, registered or not."""
     pa, _ = libraries("the file")
     while isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
@@ -186,9 +186,9 @@ def _nest_tensor(values: Any, extension: Extension, named: str) -> Any:  # noqa:
     while values.type.num_fields:
         lengths = {*values.value_lengths().to_pylist()} or {(*stated, 0)[min(len(found), len(stated))] or 0}
         if len(lengths) > 1 or None in lengths:
-            raise Damaged(f"{named} has lists of different lengths, which are no tensor of shape {[*stated]}")
+            raise Damaged(f"{named} has lists of different lengths, not of shape {[*stated]}")
         found += lengths
         values = values.flatten()
     if len(found) != len(stated) or any(want not in (None, size) for want, size in zip(stated, found, strict=True)):
-        raise Damaged(f"{named} has the shape {found}, and its type states {[*stated]}")
+        raise Damaged(f"{named} has the shape {found}, but its type declares {[*stated]}")
     return _shape_tensor(values, found, extension, named)

@@ -1,6 +1,6 @@
 """The contract of a shard format: two pure functions, from bytes to the places of samples, and to their fields.
 
-Where a sample has no bytes of its own, the second function is two: bytes of a unit to samples, and one sample of these.
+Where a sample has no separate bytes, the second function is two: bytes of a unit to samples, and one sample of these.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ShardFormat(ABC):
         name: Name for ``format=``.
         suffixes: Ends of the names of its shards, lower-case.
         most_walks: Most shards that are walked at once; fewer where a walk holds a whole shard in memory.
-        in_units: Whether samples lie in units that are decoded as a whole: see ``UnitFormat``.
+        in_units: Whether samples are in units that are decoded as a whole: see ``UnitFormat``.
     """
 
     name: ClassVar[str]
@@ -116,8 +116,8 @@ class ShardFormat(ABC):
         are compared with ``size`` before memory is allocated for them.
 
         Raises:
-            Damaged: The shard is not what it claims to be; the text names the member and the offset.
-            Unsupported: The shard has something that cannot be read by ranges; the text says what to do.
+            Damaged: The shard contradicts its format; the text names the member and the offset.
+            Unsupported: The shard has contents that cannot be read by ranges; the text says what to do.
         """
 
     @abstractmethod
@@ -156,7 +156,7 @@ class ShardFormat(ABC):
 
 
 class UnitFormat(ShardFormat):
-    """A format whose samples have no bytes of their own: a unit of several is fetched and decoded as a whole.
+    """A format whose samples have no separate bytes: a unit of several is fetched and decoded as a whole.
 
     Its walk returns ``Extents.units``, and no unit without samples.
     """
@@ -164,14 +164,12 @@ class UnitFormat(ShardFormat):
     in_units: ClassVar[bool] = True
 
     def sample(self, data: memoryview) -> Fields | memoryview:
-        """Not for samples in units."""
-        raise Bug(
-            f"{len(data)} bytes were taken for a sample of {add_article(self.name)} file, whose samples have none"
-        )
+        """Raise ``Bug``: samples in units have no separate bytes."""
+        raise Bug(f"{len(data)} bytes are not a sample: those of {add_article(self.name)} file have none")
 
     @abstractmethod
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401  as the format keeps it
-        """Return the samples of a unit, in a form from which ``row`` takes them one by one; any thread may call it.
+        """Return the decoded unit, from which ``row`` takes single samples; any thread may call it.
 
         Args:
             pieces: The ranges of the unit, in the order of ``Units.starts``.

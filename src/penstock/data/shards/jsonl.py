@@ -107,7 +107,7 @@ def _parse_line(line: memoryview) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Damaged(f"the line {bytes(line[:40])!r} is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise Damaged(f"the line {bytes(line[:40])!r} is JSON of another kind than an object with fields")
+        raise Damaged(f"the line {bytes(line[:40])!r} must be a JSON object")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Members of archives that form one sample: the key and the field that a member's name stands for."""
+"""Members of archives that form one sample: the key and the field in a member's name."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def rule_of(key: KeyRule) -> Callable[[str], tuple[str, str] | None]:
 
 
 def called(rule: Callable[[str], Any], name: str, argument: str) -> tuple[str, str] | None:
-    """Return the key and the field that a function of the user makes of a name; None leaves it out."""
+    """Return the key and the field that the user's function derives from a name; None leaves it out."""
     try:
         pair = rule(name)
     except PenstockError:
@@ -86,11 +86,11 @@ def _last_dot(name: str) -> tuple[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFormat(FieldsFormat):
-    """A format whose shards hold named members, of which those with the same key form one sample.
+    """A format of shards with named members; members with the same key form one sample.
 
     Attributes:
         key: Rule of keys: see ``rule_of``.
-        missing: What happens to a sample that lacks one of ``fields``: see ``Grouping``.
+        missing: Treatment of a sample that lacks one of ``fields``: see ``Grouping``.
         skip: Globs of the names of members that are left out.
     """
 
@@ -102,7 +102,7 @@ class ArchiveFormat(FieldsFormat):
         FieldsFormat.__post_init__(self)
         check_choice(self.missing, get_args(Missing), "missing")
         if self.missing != "error" and not self.fields:
-            raise Unusable(f"missing={self.missing!r} is for samples that lack one of fields=: pass fields=, too")
+            raise Unusable(f"missing={self.missing!r} needs fields=: pass both")
         object.__setattr__(self, "skip", globs(self.skip, "skip"))
         if not (isinstance(self.key, str) or callable(self.key)):
             raise Unusable(f"key must be a rule, the text of a regular expression, or a function, got {self.key!r}")
@@ -156,7 +156,7 @@ class Grouping:
         return frozenset(self.format.wanted)
 
     def add(self, name: str, start: int, stop: int) -> None:
-        """Add a member, which lies in [start, stop) with its headers."""
+        """Add a member; with its headers it occupies [start, stop)."""
         found = self.format.split(name, start)
         if found is None:
             return
@@ -165,7 +165,7 @@ class Grouping:
             self._close()
             if key in self._seen:
                 raise Unsupported(
-                    f"the members of the sample {key!r} are not all neighbours: another comes before {name!r} at "
+                    f"the members of the sample {key!r} are not adjacent: another precedes {name!r} at "
                     f"byte {start}; write the archive with its members in the order of their names (find … -type f | "
                     "LC_ALL=C sort, into zip -@ or tar --no-recursion -T -), or copy the samples with ps.pack; or pass "
                     "another key="

@@ -85,7 +85,7 @@ class _LitDataChunks(ColumnFormat):
 
 @dataclass(frozen=True, slots=True)
 class LitDataFormat(_LitDataChunks):
-    """Chunks of LitData whose samples have bytes of their own: ``sample["label"]`` is the value of a key.
+    """Chunks of LitData whose samples have separate bytes: ``sample["label"]`` is the value of a key.
 
     Values of nested dicts and lists are named by their path, ``"meta.width"`` and ``"boxes.0"``, those of a tuple
     ``"0"`` and ``"1"``. Encoded images, audio, video and files are bytes; ``pil`` is the array of its pixels; tensors
@@ -177,17 +177,17 @@ def described_chunks(data: bytes, form: ColumnFormat) -> tuple[list[NamedChunk],
     if len(set(files)) < len(files):
         raise Damaged(f"index.json names {next(name for at, name in enumerate(files) if name in files[:at])!r} twice")
     if len(set(names)) < len(names):
-        raise Damaged(f"the values have no names of their own: {names!r:.200}")
+        raise Damaged(f"two values have the same name: {names!r:.200}")
     kind = next((each for each in (LitDataFormat, CompressedLitDataFormat) if packed in each.levels), None)
     if kind is None:
-        raise Unsupported(f"the chunks are compressed by {packed!r}, which is not read")
+        raise Unsupported(f"the chunks have an unsupported compression: {packed!r}")
     alone = tree["type"] is None and not refusal(columns[0].encoding, decoder)
     bare = alone and decoder(columns[0].encoding) in (as_view, as_text)
     return found, kind(form.fields or (names[0] if bare else ()), columns, packed)
 
 
 def form_of_rows(form: ColumnFormat, head: bytes | memoryview) -> ColumnFormat:
-    """Return the format for rows in Arrow if the first bytes of a chunk say that it has them, else ``form``."""
+    """Return the format for rows in Arrow if the first bytes of a chunk declare them, else ``form``."""
     _, first, second = struct.unpack("<3I", head)
     return CompressedLitDataFormat(form.fields, form.columns, "rows") if first == second else form
 
@@ -208,7 +208,7 @@ def _check_config(config: dict[str, Any]) -> None:
         )
     compression = config.get("compression")
     if compression and str(compression).partition(":")[0] != "zstd":
-        raise Unsupported(f"the chunks are compressed with {compression!r}, which is not read: write them with zstd")
+        raise Unsupported(f"the chunks have an unsupported compression, {compression!r}: write them with zstd")
 
 
 def _leaves(spec: dict[str, Any], path: str = "") -> Iterator[str]:
@@ -224,7 +224,7 @@ def _leaves(spec: dict[str, Any], path: str = "") -> Iterator[str]:
     elif kind in ("builtins.tuple", "builtins.list"):
         keys = range(len(children))
     else:
-        raise Unsupported(f"the samples hold {add_article(kind)}, which is not read, only dicts, lists and tuples")
+        raise Unsupported(f"samples must be nested dicts, lists and tuples, got {add_article(kind)}")
     for key, child in zip(keys, children, strict=True):
         yield from _leaves(child, f"{path}.{key}" if path else str(key))
 
@@ -242,7 +242,7 @@ def _walk(size: int, *, rows: bool = False) -> Walk:
         raise Damaged(f"{size} bytes are not a chunk of LitData")
     view = yield Ask(0, min(size, _FIRST_BYTES))
     if view[:8] == _MAGIC:
-        raise Damaged("the chunk is compressed in frames, and index.json does not say so: write the index again")
+        raise Damaged("the chunk is compressed in frames, but index.json does not declare this: write the index again")
     count = int.from_bytes(view[:4], "little")
     end = 8 + 4 * count
     if end > size:
@@ -257,7 +257,7 @@ def _walk(size: int, *, rows: bool = False) -> Walk:
             stop = int(places[-1])
             arrow = stop == end and count > 0
             if arrow and not rows:
-                raise Unsupported("the chunk has rows in Arrow, and the first one has none: write the samples again")
+                raise Unsupported("the chunk has Arrow rows, but the first chunk has none: write the samples again")
     steps = np.diff(places)
     if places[0] != end or places[-1] != stop or (steps if arrow else steps <= 0).any():
         raise Damaged(f"the offsets of {count} samples do not ascend from byte {end} to the end at byte {size}")
@@ -277,7 +277,7 @@ def _walk_frames(size: int) -> Walk:
     view = yield Ask(0, min(size, _FIRST_BYTES))
     magic, version, _, count, _, frames = _FRAMED.unpack_from(view)
     if magic != _MAGIC or version != 1:
-        raise Damaged("the chunk does not begin as chunks of frames of LitData do: one of it and index.json is older")
+        raise Damaged("the chunk does not begin like a LitData chunk with frames: it or index.json is outdated")
     middle = _FRAMED.size + 4 * (count + 1)
     end = middle + _FRAME.itemsize * frames
     if end > size:
@@ -304,7 +304,7 @@ def _walk_frames(size: int) -> Walk:
 
 
 def _sum_leaves(data: memoryview, leaves: int) -> Iterator[int]:
-    """Yield the first byte of each sample of an inflated frame, whose leaves' sizes say its end; and the last end."""
+    """Yield the first byte of each sample of an inflated frame, found by leaves' sizes, and the last end."""
     heads, at = struct.Struct(f"<{leaves}I"), 0
     yield at
     while leaves and at < len(data):

@@ -38,12 +38,12 @@ _TORCH = {number: kind for kind, numbers in {
 
 def _find_dtype(number: int, kinds: dict[int, str]) -> np.dtype[Any]:
     if number not in kinds:
-        raise Unsupported(f"has elements of LitData's type {number}, which are no numbers of NumPy")
+        raise Unsupported(f"has elements of LitData's type {number}, which NumPy lacks")
     return np.dtype(f"<{kinds[number]}")
 
 
 def _array(kinds: dict[int, str], order: str, data: memoryview) -> NDArray[Any]:
-    """Return an array behind its element type, number of axes and shape: uint32 each, in byte order ``order``."""
+    """Return the array after its element type, number of axes and shape: uint32 each, in byte order ``order``."""
     number, axes = struct.unpack_from(f"{order}II", data)
     shape = struct.unpack_from(f"{order}{axes}I", data, 8)
     found = np.frombuffer(data[8 + 4 * axes :], _find_dtype(number, kinds))
@@ -62,7 +62,7 @@ def _scalar(form: str, data: memoryview) -> Any:  # noqa: ANN401  a number
 
 
 class _Nested:
-    """Lists and dicts as LitData writes them: a byte that says what follows, and numbers of 32 bits.
+    """Lists and dicts as LitData writes them: a type byte, then numbers of 32 bits.
 
     The numbers are not trusted: each element takes at least a byte, of which there are as many as the sample has.
     """
@@ -107,7 +107,7 @@ class _Nested:
     def _bytes(self, count: int) -> memoryview:
         found = self._data[self._at : self._at + count]
         if len(found) < count:
-            raise Damaged(f"it states {count} bytes at byte {self._at}, and has {len(self._data)}")
+            raise Damaged(f"it declares {count} bytes at byte {self._at}, but has {len(self._data)}")
         self._at += count
         return found
 
@@ -158,7 +158,7 @@ def decoder(encoding: str) -> Decode:
         return _DECODE[name]
     if name in ("pickle", "graph"):
         raise Unsupported("is a pickle, or holds one, which can run any code when it is read")
-    raise Unsupported(f"has the serializer {encoding!r}, which is not read")
+    raise Unsupported(f"has the unsupported serializer {encoding!r}")
 
 
 MAGIC = b"LDARW01\0"
@@ -202,7 +202,7 @@ def read_rows(data: memoryview, places: Sequence[int], names: Sequence[str], wan
     for each in batches:
         firsts.append(firsts[-1] + each.num_rows)
     if firsts[-1] != count:
-        raise Damaged(f"the chunk has {firsts[-1]} rows in Arrow, and its header states {count}")
+        raise Damaged(f"the chunk has {firsts[-1]} rows in Arrow, but its header declares {count}")
     return Rows(firsts[:-1], columns)
 
 
@@ -221,12 +221,12 @@ def _batches(stream: memoryview) -> list[Any]:
             batch.validate(full=True)
             found.append(batch)
         else:
-            raise Unsupported(f"the rows in Arrow have a {message.type} message, which is not read")
+            raise Unsupported(f"the Arrow rows contain an unsupported message: {message.type}")
     return found
 
 
 def _unpacked_bytes(message: Any) -> int:  # noqa: ANN401  pyarrow's
-    """Return the bytes that a record batch takes once inflated, as its buffers state; pyarrow holds them to this.
+    """Return the decompressed bytes of a record batch as its buffers declare; pyarrow enforces them.
 
     Format: ``Message.fbs`` of Arrow: the third field of a message is its header, whose third field are the buffers, and
     whose fourth says that they are compressed.
@@ -269,7 +269,7 @@ def _columns(array: Any, names: Sequence[str], wanted: Sequence[str]) -> dict[st
         known = [f"{name}." for name in names]
         strange = [path for path in _paths(array.type) if not any(_on_one_way(f"{path}.", each) for each in known)]
         if strange:
-            raise Damaged(f"the rows in Arrow have {strange[0]!r}, and not {lost!r}, which index.json names")
+            raise Damaged(f"the rows in Arrow have {strange[0]!r} instead of {lost!r} in index.json")
     return {name: found[name] for name in wanted}
 
 

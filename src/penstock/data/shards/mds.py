@@ -2,7 +2,7 @@
 
 Format: ``streaming/base/format/mds/writer.py`` of mosaicml-streaming 0.13. A shard is the number of samples, the first
 byte of each and the end of the last (uint32 all), the description of the columns in JSON, and the samples. Compressed
-shards are such files in zstd or gzip, so that no sample has bytes of its own.
+shards are such files in zstd or gzip, so that no sample has separate bytes.
 
 The index.json of shards (``streaming/base/format/base/writer.py``, version 2) names them and states their columns,
 sizes and hashes. Nothing in it is trusted: names cannot leave its folder.
@@ -71,7 +71,7 @@ class ColumnFormat(FieldsFormat):
         encodings, single = {each.name: each.encoding for each in self.columns}, self.fields
         for name in self.wanted or encodings:
             if name not in encodings:
-                raise Unusable(f"there is no column {name!r}, only {', '.join(encodings)}")
+                raise Unusable(f"unknown column {name!r}; columns are {', '.join(encodings)}")
             if why := refusal(encodings[name], self.coder):
                 raise Unsupported(f"the column {name!r} {why}: leave it out, fields=(…)")
         if isinstance(single, str) and self.coder(encodings[single]) not in (as_view, as_text):
@@ -114,7 +114,7 @@ class _MdsShards(ColumnFormat):
 
     @abstractmethod
     def stated_walk(self, size: int, stated: Stated | None) -> Walk:
-        """Find the samples of a shard as ``walk`` does, and compare it with what an index.json states of it."""
+        """Find the samples of a shard as ``walk`` does, and compare it with its entry in an index.json."""
 
     def having(self, schema: Any) -> Self:  # noqa: ANN401  see ``ShardFormat.having``
         found = columns_of_file(schema)
@@ -123,7 +123,7 @@ class _MdsShards(ColumnFormat):
         if self.columns != found:
             texts = [", ".join(f"{name}: {kind}" for name, kind, _ in each) for each in (found, self.columns)]
             raise Unusable(
-                f"the columns {texts[0]:.200} are others than those of the shards before it, {texts[1]:.200}: make a "
+                f"the columns {texts[0]:.200} differ from those of the shards before it, {texts[1]:.200}: make a "
                 "dataset of each kind, by the URLs of its shards, and join them with ps.concat"
             )
         return self
@@ -278,7 +278,7 @@ def _shard(given: dict[str, Any]) -> Stated:
     packed = given["zip_data"]
     if packed and compression not in _INFLATED:
         raise Unsupported(
-            f"the shards are compressed with {compression or 'nothing known'}, which is not read: write them with "
+            f"the compression {compression or 'unknown'} of the shards is not supported: write them with "
             'compression="zstd", or without'
         )
     return Stated(_file(given["raw_data"]), packed and _file(packed), given["samples"], columns)
@@ -307,11 +307,9 @@ def columns_of(given: dict[str, Any], what: str) -> tuple[MDSColumn, ...]:
     columns = tuple(MDSColumn(name, encoding, size or None) for name, encoding, size in zip(*every, strict=True))
     for name, encoding, size in columns:
         if not refusal(encoding) and size != fixed_size(encoding):
-            raise Damaged(
-                f"the column {name!r} ({encoding}) is stated to have {size} bytes, not {fixed_size(encoding)}"
-            )
+            raise Damaged(f"the column {name!r} ({encoding}) declares {size} bytes, not {fixed_size(encoding)}")
     if len({each.name for each in columns}) < len(columns) or not columns:
-        raise Damaged(f"the columns have no names of their own: {[each.name for each in columns]!r:.200}")
+        raise Damaged(f"two columns have the same name: {[each.name for each in columns]!r:.200}")
     return columns
 
 

@@ -66,7 +66,7 @@ class MDSColumn(NamedTuple):
 
 
 class _WantedLayout(NamedTuple):
-    """Columns of which some are decoded: name, size, and the function for those that are wanted."""
+    """Columns, some of them decoded: name, size, and the function for wanted columns."""
 
     sizes: struct.Struct
     columns: tuple[tuple[str, int | None, Decode | None], ...]
@@ -94,7 +94,7 @@ def as_image(data: memoryview) -> NDArray[Any]:
     """Return the pixels of an image of Pillow: shape (height, width), or (height, width, bands)."""
     mode, (width, height), pixels = pillow_parts(data)
     if mode not in _MODES:
-        raise Unsupported(f"the image has the mode {mode!r}, which has no array: leave its column out (fields=…)")
+        raise Unsupported(f"the image has the mode {mode!r}, which arrays lack: leave its column out (fields=…)")
     kind, bands = _MODES[mode]
     if mode == "1":
         row = -(-width // 8)
@@ -109,7 +109,7 @@ def as_image(data: memoryview) -> NDArray[Any]:
 def check_count(stated: int, there: int) -> None:
     """Raise ``Damaged`` if a value has another number of elements than its header states."""
     if stated != there:
-        raise Damaged(f"its header states {stated} elements, and {there} are there")
+        raise Damaged(f"its header declares {stated} elements, but it has {there}")
 
 
 def list_parts(data: memoryview, start: int) -> list[memoryview]:
@@ -117,7 +117,7 @@ def list_parts(data: memoryview, start: int) -> list[memoryview]:
     (count,) = struct.unpack_from("<I", data, start)
     at = start + 4 + 4 * count
     if at > len(data):
-        raise Damaged(f"it states {count} elements in {len(data)} bytes")
+        raise Damaged(f"it declares {count} elements in {len(data)} bytes")
     ends = np.cumsum(np.frombuffer(data[start + 4 : at], "<u4"), dtype=np.int64) + at
     if (ends[-1] if count else at) != len(data):
         raise Damaged(f"the sizes of its {count} elements are not those of its {len(data)} bytes")
@@ -129,7 +129,7 @@ def list_parts(data: memoryview, start: int) -> list[memoryview]:
 
 
 class _Array(NamedTuple):
-    """The encoding of arrays, with the element type and the shape that all have, if they do."""
+    """The encoding of arrays, with the common element type and shape, if any."""
 
     kind: str
     shape: tuple[int, ...]
@@ -146,7 +146,7 @@ class _Array(NamedTuple):
             axes, width = data[at] >> 2, 1 << (data[at] & 3)
             at += 1 + axes * width
             if at > len(data):
-                raise Damaged(f"it states {axes} axes in {len(data)} bytes")
+                raise Damaged(f"it declares {axes} axes in {len(data)} bytes")
             shape = tuple(np.frombuffer(data[at - axes * width : at], _SIZES[width.bit_length() - 1]).tolist())
         found = np.frombuffer(data[at:], f"<{np.dtype(kind).str[1:]}")
         check_count(prod(shape), found.size)
@@ -201,12 +201,12 @@ def decoder(encoding: str) -> Decode:
 
 
 def stored(encoding: str) -> Decode:  # noqa: ARG001  as ``decoder``
-    """Return the function that takes the bytes of a value as they are, whatever its encoding is."""
+    """Return the function that takes the raw bytes of a value, for any encoding."""
     return as_view
 
 
 def refusal(encoding: str, coder: Decoder = decoder) -> str:
-    """Return why values of an encoding cannot be read, as the end of a sentence; empty if they can be."""
+    """Return why values of an encoding cannot be read, as the end of a sentence; empty if readable."""
     try:
         coder(encoding)
     except Unsupported as error:

@@ -52,13 +52,13 @@ def columns_from(given: object) -> tuple[MDSColumn, ...]:
 
 
 def encoding_of(name: str, value: object, known: str = "") -> str:
-    """Return the encoding of a column, given a value of it, and the encoding that it had in other MDS shards."""
+    """Return the encoding of a column, from one of its values and its encoding in other MDS shards."""
     if known in _WRITTEN or known.startswith("ndarray"):
         return known
     found = _infer_encoding(name, value)
     if not found:
         raise Unusable(
-            f"the column {name!r} is {kind_of(value)}, which no encoding of MDS holds: leave it out "
+            f"the column {name!r} is {kind_of(value)}, which MDS cannot encode: leave it out "
             "(columns={…}), or turn it into bytes"
         )
     return found
@@ -89,7 +89,7 @@ def encoded_row(values: Mapping[str, Any], columns: Sequence[MDSColumn]) -> byte
         name, encoding, size = column
         if name not in values:
             raise Unusable(
-                f"the sample has no field {name!r}, only {', '.join(values)}: MDS has the same in every sample"
+                f"the sample has no field {name!r}, only {', '.join(values)}: MDS needs the same fields in every sample"
             )
         value = values[name]
         try:
@@ -103,7 +103,7 @@ def encoded_row(values: Mapping[str, Any], columns: Sequence[MDSColumn]) -> byte
             sizes.append(len(data))
         parts.append(data)
     if sum(sizes) > MOST_BYTES:
-        raise Unusable(f"the sample has {sum(sizes)} bytes: MDS has room for {MOST_BYTES}")
+        raise Unusable(f"the sample has {sum(sizes)} bytes, but MDS allows {MOST_BYTES}")
     return b"".join((struct.pack(f"<{len(sizes)}I", *sizes), *parts))
 
 
@@ -111,7 +111,7 @@ def _encode_value(value: Any, encoding: str) -> bytes:  # noqa: ANN401  any valu
     if isinstance(value, _Bytes):
         return bytes(value) if encoding in _RAW else _from_text(bytes(value), encoding)
     if encoding in _RAW:
-        raise TypeError("bytes are needed")
+        raise TypeError("it must be bytes")
     if encoding == "json":
         return json.dumps(value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value).encode()
     if encoding in _TEXTS:
@@ -132,7 +132,7 @@ def _encode_list(value: Sequence[Any], reserved: int) -> bytes:
 
 
 def _from_text(data: bytes, encoding: str) -> bytes:
-    """Return the bytes of a column of another kind, given its text, as objects have it."""
+    """Return the bytes of a column from its text, as objects store it."""
     if encoding in _NUMBERS:
         text = data.decode()
         return _encode_number(float(text) if encoding.startswith("float") else int(text), encoding)
@@ -188,7 +188,7 @@ def _config(columns: Sequence[MDSColumn], size_limit: int | None) -> dict[str, A
 
 
 def header(columns: Sequence[MDSColumn], sizes: Sequence[int], size_limit: int | None) -> bytes:
-    """Return the bytes of a shard before its samples, whose bytes have these sizes."""
+    """Return the header of a shard whose samples have these sizes in bytes."""
     text = json.dumps(_config(columns, size_limit), sort_keys=True).encode()
     offsets = np.cumsum([8 + 4 * len(sizes) + len(text), *sizes], dtype=np.int64)
     if offsets[-1] > MOST_BYTES:

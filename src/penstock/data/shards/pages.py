@@ -1,7 +1,7 @@
 """Columns of byte arrays in a Parquet file, cut into views of their pages without a copy. Pure.
 
 Arrow copies each value into a buffer that grows: twice the memory, and most of it fresh. Pages that are not compressed
-are cut where they lie; others are unpacked once. Only columns without nulls, in plain pages or with a dictionary:
+are cut in place; others are unpacked once. Only columns without nulls, in plain pages or with a dictionary:
 pyarrow decodes all others, and refuses damaged ones.
 """
 
@@ -28,9 +28,9 @@ _MOST_BITS = 32
 def byte_views(
     chunk: memoryview, pages: Iterable[ColumnPage], codec: int, levels: int, values: int
 ) -> list[memoryview] | None:
-    """Return the values of a column of byte arrays; None if pyarrow has to decode, or to refuse, the column.
+    """Return the values of a column of byte arrays; None if pyarrow must decode or refuse the column.
 
-    ``chunk`` has the bytes of the column in a row group, and ``pages`` sizes that were compared with what is plausible.
+    ``chunk`` has the bytes of the column in a row group, and ``pages`` sizes that were checked for plausibility.
     ``levels`` is the definition level of a value that is there: the number of optional fields from the row down to it.
     """
     if codec not in (_NONE, _SNAPPY, _ZSTD):
@@ -66,7 +66,7 @@ def _values(
         if levels:
             size = int.from_bytes(body[:4], "little")
             if about.get(3) != _RLE or size > len(body) - 4:
-                raise ValueError("levels of another kind")
+                raise ValueError("levels of an unknown encoding")
             bits, body = body[4 : 4 + size], body[4 + size :]
     elif kind == _DATA_V2:
         about = header[8]
@@ -76,7 +76,7 @@ def _values(
         bits, body = body[:size], body[size:]
         body = _unpack_page(body, page.unpacked - size, _NONE if about.get(7) is False else codec)
     else:
-        raise ValueError("a page of another kind")
+        raise ValueError("a page of an unknown kind")
     if levels and any(each != levels for each in _hybrid(bits, levels.bit_length(), page.values)):
         raise ValueError("nulls")
     if encoding == _PLAIN:
@@ -91,11 +91,11 @@ def _unpack_page(body: memoryview, size: int, codec: int) -> memoryview:
     """Return the bytes of a page, of the stated size."""
     if codec == _NONE:
         if len(body) != size:
-            raise ValueError("a page of another size")
+            raise ValueError("a page of the wrong size")
         return body
     # Snappy would leave the rest as it was found, where its bytes are fewer than stated.
     if codec == _SNAPPY and read_varint(body, 0)[0] != size:
-        raise ValueError("a page of another size")
+        raise ValueError("a page of the wrong size")
     if not size:
         return memoryview(b"")
     pa, _ = libraries("the file")
@@ -106,7 +106,7 @@ def _unpack_page(body: memoryview, size: int, codec: int) -> memoryview:
 
 
 def _decode_byte_arrays(body: memoryview, count: int) -> list[memoryview]:
-    """Return byte arrays, each of which has its length before it."""
+    """Return byte arrays, each preceded by its length."""
     body = body.toreadonly()
     found: list[memoryview] = []
     at, size = 0, len(body)
@@ -123,7 +123,7 @@ def _decode_byte_arrays(body: memoryview, count: int) -> list[memoryview]:
 
 
 def _hybrid(data: memoryview | bytes, bits: int, count: int) -> list[int]:
-    """Return ``count`` numbers of ``bits`` bits each, in runs of equal ones and groups of eight others."""
+    """Return ``count`` numbers of ``bits`` bits each, in runs of equal numbers and groups of eight others."""
     if bits > _MOST_BITS:
         raise ValueError("numbers of too many bits")
     found: list[int] = []

@@ -52,7 +52,7 @@ _IMAGE = {"bytes", "path"}  # fields of a struct that Hugging Face writes for im
 
 
 class _RowGroup(NamedTuple):
-    """A row group with rows: its first row, its rows, the ranges of the wanted columns, and what they unpack to."""
+    """A row group with rows: its first row, its rows, the ranges of the wanted columns, and their unpacked bytes."""
 
     first: int
     rows: int
@@ -129,7 +129,7 @@ class ParquetFormat(FieldsFormat, UnitFormat):
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401  see ``row``
         *chunks, footer = pieces
         if _footer_bytes(footer.data, footer.start + len(footer.data)) != len(footer.data):
-            raise Damaged("the footer is not where it was")
+            raise Damaged("the footer has moved")
         parsed = _parse_footer(bytes(footer.data))
         number = parsed.firsts.get(first)
         if number is None:
@@ -155,10 +155,10 @@ class ParquetFormat(FieldsFormat, UnitFormat):
         schema = meta.schema.to_arrow_schema()
         known = schema.names
         if len(set(known)) < len(known) or not known:
-            raise Damaged(f"the columns of the Parquet file have no names of their own: {', '.join(known)}")
+            raise Damaged(f"two columns of the Parquet file have the same name: {', '.join(known)}")
         for name in self.wanted:
             if name not in known:
-                raise Unusable(f"there is no column {name!r}, only {', '.join(known)}")
+                raise Unusable(f"unknown column {name!r}; columns are {', '.join(known)}")
         columns = [(name, self._described(schema.field(name))) for name in self.wanted or known]
         if isinstance(self.fields, str) and not _single(schema.field(self.fields)):
             raise Unusable(
@@ -168,14 +168,14 @@ class ParquetFormat(FieldsFormat, UnitFormat):
         return columns
 
     def _described(self, field: Any) -> str:  # noqa: ANN401  pyarrow's
-        """Return the type of a column, which is the same whatever extension types are registered."""
+        """Return the type of a column, regardless of registered extension types."""
         extension, stored = extension_of(field), _name_type(plain_type(field.type))
         if extension is None:
             return stored
         if not extension.known and field.name not in self.wanted:
             raise Unsupported(
-                f"the column {field.name!r} is of the extension type {extension}, which is not read: pass fields= with "
-                f"the columns to take; if it names this one, values are those of its storage, {stored}"
+                f"the column {field.name!r} is of the extension type {extension}, which is unsupported: pass fields= "
+                f"with the columns to take; for this one, that gives the values of its storage, {stored}"
             )
         return f"{stored} as {extension}"
 
@@ -214,10 +214,10 @@ def _footer_bytes(tail: memoryview, size: int) -> int:
     if magic == b"PARE":
         raise Unsupported("the Parquet file is encrypted: decrypt it first")
     if magic != b"PAR1":
-        raise Damaged("the file does not end as a Parquet file")
+        raise Damaged("the file does not end like a Parquet file")
     length = int.from_bytes(tail[-8:-4], "little") + 8
     if length > min(size - 4, _MOST_FOOTER_BYTES):
-        raise Damaged(f"the footer of a Parquet file of {size} bytes would have {length}")
+        raise Damaged(f"the footer of a Parquet file of {size} bytes declares {length} bytes")
     return length
 
 
@@ -333,7 +333,7 @@ _kept_short, _kept_long = lru_cache(_KEPT_FOOTERS)(_parse), lru_cache(_KEPT_LONG
 
 
 class _Sparse:
-    """A file of which only some ranges are there, as pyarrow reads files."""
+    """A file with only some ranges in memory, with the interface that pyarrow reads."""
 
     def __init__(self, chunks: Sequence[UnitPiece], footer: UnitPiece) -> None:
         self._chunks = {each.start: each.data for each in chunks}
@@ -420,7 +420,7 @@ class _GroupRows:
 def _decode_group(
     parsed: _Footer, number: int, first: int, names: Sequence[str], chunks: Sequence[UnitPiece], footer: UnitPiece
 ) -> _GroupRows:
-    """Decode the columns of a row group, whose pages are counted before, and whose values meanwhile.
+    """Decode the columns of a row group; check page sizes before, and values during decoding.
 
     A value of a dictionary, or one that begins as another, may be repeated without limit: rows are decoded in batches,
     and texts in lists stay in their dictionary.
@@ -485,7 +485,7 @@ def _pages(chunks: Sequence[UnitPiece], most: int, what: str) -> dict[int, list[
 def _decoded_bytes(
     parsed: _Footer, number: int, names: Collection[str], pages: dict[int, list[ColumnPage]]
 ) -> tuple[int, int, list[str]]:
-    """Return the bytes that a row takes at most once decoded, without its lists; those of all lists; and paths.
+    """Return the most decoded bytes of a row without lists, those of all lists, and paths.
 
     The paths are those of texts in lists that are left in their dictionary.
     """
@@ -519,7 +519,7 @@ def _encoding(page: ColumnPage) -> int:
 
 
 def _getter(array: Any, name: str, first: int) -> Get:  # noqa: ANN401  pyarrow's
-    """Return a function from the number of a row to its value in a column, of which ``first`` is the first row."""
+    """Return a function from a row number to its value in a column that begins at row ``first``."""
     pa, _ = libraries("the file")
     kind = array.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):

@@ -47,7 +47,7 @@ _REFUSED = {
     ),
     "mds": (
         (".mds.br", ".mds.bz2", ".mds.snappy"),
-        'this compression is not read: write the shards with compression="zstd", or without',
+        'this compression is not supported: write the shards with compression="zstd", or without',
     ),
 }
 # Ends of the names of text tables, which are not shards, and what to do with one.
@@ -78,7 +78,7 @@ def suffixes() -> dict[str, str]:
 
 
 def is_shard(key: str, form: ShardFormat | None) -> bool:
-    """Return whether a key has the end of a shard of ``form``, or of any format; ``-00000-of-00010`` may follow it."""
+    """Return whether a key ends like a shard of ``form``, or of any format; ``-00000-of-00010`` may follow it."""
     lower = _strip_shard_number(key)
     for name, (ends, advice) in _REFUSED.items():
         if (form is None or form.name in (name, f"{name}.gz")) and lower.endswith(ends):
@@ -96,7 +96,7 @@ def is_shard(key: str, form: ShardFormat | None) -> bool:
 
 
 def _strip_shard_number(key: str) -> str:
-    """Return a key in lower case, without the number of a shard behind its end."""
+    """Return a key in lower case, without the number of a shard after its ending."""
     return _NUMBER.sub("", key.lower())
 
 
@@ -111,12 +111,12 @@ def format_by(given: str | ShardFormat | None, keys: Iterable[str], arguments: M
     kind = _class(_infer_format(keys) if given is None else given)
     takes = {each.name for each in fields(kind)}
     if strange := [name for name in passed if name not in takes]:
-        raise Unusable(f"{kind.name} shards take no {strange[0]}=")
+        raise Unusable(f"{kind.name} shards do not support {strange[0]}=")
     return kind(**passed)
 
 
 def settle_format(form: ShardFormat, keys: Collection[str]) -> ShardFormat:
-    """Return the format of the shards ``keys`` that ``form`` stands for: the compressed one, if they are compressed."""
+    """Return the format of the shards ``keys``: ``form``, or its compressed format if they are compressed."""
     if form.name not in _COMPRESSED:
         return form
     kind = _class(_COMPRESSED[form.name])
@@ -125,14 +125,14 @@ def settle_format(form: ShardFormat, keys: Collection[str]) -> ShardFormat:
         return form
     if len(packed) < len(keys):
         raise Unusable(
-            f"{packed[0]!r} is compressed, and other shards are not: make a dataset of each kind, by the URLs of its "
+            f"{packed[0]!r} is compressed, but other shards are not: make a dataset of each kind, by the URLs of its "
             "shards, and join them with ps.concat"
         )
     return kind(**{each.name: getattr(form, each.name) for each in fields(form)})
 
 
 def _infer_format(keys: Iterable[str]) -> str:
-    """Return the only format that the ends of ``keys`` stand for; of compressed ones see ``settle_format``."""
+    """Return the only format for the endings of ``keys``; for compressed shards see ``settle_format``."""
     plain = {packed: name for name, packed in _COMPRESSED.items()}
     known = {suffix: plain.get(name, name) for suffix, name in suffixes().items()}
     found = dict[str, str]()

@@ -1,4 +1,4 @@
-"""Side indexes of tar files that other programs have written, in place of a walk: energon's and DALI's. Pure.
+"""Side indexes of tar files, from energon and DALI, used instead of a walk. Pure.
 
 energon writes ``x.tar.idx``: the first byte of each sample's headers and, at the end, that behind the last sample,
 each as a uint64. DALI's ``wds2idx`` writes ``x.idx``: a line for each sample, with end, offset, size and name of its
@@ -44,7 +44,7 @@ def check_side(side: str, form: ShardFormat, *, labels: bool) -> None:
     if side not in SIDES:
         raise Unusable(f"index must be {', '.join(map(repr, SIDES))}, the URL of wids' JSON or None, got {side!r}")
     if not isinstance(form, TarFormat):
-        raise Unusable(f"index={side!r} is of tar files, not of {form.name} shards")
+        raise Unusable(f"index={side!r} works with tar files, not with {form.name} shards")
     if side == "energon":
         names = {"key": form.key != "first-dot", "skip": bool(form.skip), "labels": labels}
         names["missing"] = form.missing == "drop" and bool(form.wanted)
@@ -53,17 +53,17 @@ def check_side(side: str, form: ShardFormat, *, labels: bool) -> None:
 
 
 def check_counted(form: ShardFormat) -> None:
-    """Refuse arguments with which shards have other numbers of samples than wids has counted."""
+    """Refuse arguments that change the number of samples that wids has counted."""
     if not isinstance(form, TarFormat) or form.skip or form.key != "first-dot" or form.missing == "drop":
-        raise Unusable('wids counts all samples of tar files: pass no skip=, key= or missing="drop", or index=None')
+        raise Unusable("wids counts all samples of tar files: leave out skip=, key=, missing=, or pass index=None")
 
 
 def wids_shards(data: bytes) -> dict[str, Listed]:
-    """Return what a JSON file of wids states of each shard, by the last part of its URL."""
+    """Return the entry of each shard in a JSON file of wids, by the last part of its URL."""
     shards = read_json(data, _WIDS, "the wids index")["shardlist"]
     found = {each["url"].rpartition("/")[2]: Listed(each["nsamples"], each.get("filesize")) for each in shards}
     if len(found) < len(shards):
-        raise Damaged("the wids index names two shards that differ only in their folders, so that counts are not told")
+        raise Damaged("the wids index names two shards that differ only in their folders, so counts are ambiguous")
     return found
 
 
@@ -103,7 +103,7 @@ def _energon(form: TarFormat, data: bytes, size: int) -> Walk:
 
 
 def _choose_probes(count: int) -> list[int]:
-    """Return the numbers of neighbours at both ends and in the middle."""
+    """Return the numbers of adjacent samples at both ends and in the middle."""
     return sorted({at for first in (0, count // 2, count - 2) for at in (first, first + 1) if 0 <= at < count})
 
 
@@ -114,7 +114,7 @@ def _wds2idx(form: TarFormat, data: bytes, size: int) -> Walk:
     for name, offset, length in members:
         stop = offset + length
         if offset < start + _BLOCK or offset % _BLOCK or not offset <= stop <= size:
-            raise Damaged(f"the member {name!r} is not where one can be, at byte {offset} of {size}")
+            raise Damaged(f"the member {name!r} cannot be at byte {offset} of {size}")
         grouping.add(name, start, stop)
         starts.append(start)
         start = stop + -stop % _BLOCK
@@ -163,7 +163,7 @@ def _head(start: int, limit: int) -> Generator[Ask, memoryview, TarMember]:
 
 
 def _end(start: int, size: int) -> Generator[Ask, memoryview, None]:
-    """Check that nothing but zeros follows the last sample, in its first block and in what tar does not fill up."""
+    """Check that nothing but zeros follows the last sample, in its first block and in the padding of tar."""
     near = min(size, start + _TAIL_BYTES)
     if start < size and bytes((yield Ask(start, min(size, start + _BLOCK)))).strip(b"\0"):
         raise Damaged(f"a further member follows its last sample, at byte {start}")

@@ -78,7 +78,7 @@ class TarFormat(ArchiveFormat):
             name as a str: samples are the members with this end.
         key: ``"first-dot"``: a key ends at the first dot of a file's name (WebDataset's rule); ``"last-dot"``; a
             regular expression with the groups ``key`` and ``field``; or a function from a name to both, or to None.
-        missing: What happens to a sample that lacks one of ``fields``: ``"error"``, ``"drop"`` to leave the sample out,
+        missing: Treatment of a sample that lacks one of ``fields``: ``"error"``, ``"drop"`` to leave the sample out,
             or ``"none"`` for None as the value of the field.
         skip: Globs of the names of members that are left out.
     """
@@ -93,7 +93,7 @@ class TarFormat(ArchiveFormat):
         base = at = 0  # `view` has the bytes from `base` on; the next header is at `at`
         step = 2 * _FIRST_BYTES
         if not size:
-            raise Damaged("the tar file has 0 bytes: it was not written to its end")
+            raise Damaged("the tar file has 0 bytes: it is incomplete")
         view = yield Ask(0, min(size, step))
         _check_first(view)
         while at < size:
@@ -129,7 +129,7 @@ class TarFormat(ArchiveFormat):
                 view, base = (yield Ask(known, stop)), known
         else:
             raise Damaged(
-                f"the tar file has {size} bytes and no end, a block of zeros: it was cut short between two members; if "
+                f"the tar file has {size} bytes, but does not end in a block of zeros: it is truncated; if "
                 "it is complete, append 1,024 bytes of zeros"
             )
         return grouping.extents()
@@ -193,7 +193,7 @@ def _expect_adler(total: bytes) -> int:
 
 
 def _other(form: TarFormat, data: memoryview, at: int) -> tuple[str, int, int, bytes]:
-    """Return name, first byte, end and type of the member at ``data[at]``, whatever its headers are."""
+    """Return name, first byte, end and type of the member at ``data[at]``, for any kind of headers."""
     found = read_member(data, at, at, len(data))
     if not isinstance(found, TarMember):
         raise Damaged("the bytes of a sample are not those of tar members")
@@ -206,19 +206,19 @@ def _check_first(data: memoryview) -> None:
     kind = "gzip" if data[:2] == _GZIP else "zstd" if data[:4] == _ZSTD else ""
     if kind:
         raise Unsupported(
-            f'the tar file is compressed with {kind}, so that no sample can be read by its place: pass format="tar.gz" '
+            f'the tar file is compressed with {kind}, so samples cannot be read separately: pass format="tar.gz" '
             "with the URL of the file, or a glob; or write the samples into a tar or zip file with ps.pack"
         )
 
 
 def _check_kind(form: TarFormat, found: TarMember) -> None:
-    """Refuse what is neither a file nor a folder, unless it is left out by name; sparse files always."""
+    """Refuse members that are neither files nor folders, unless excluded by name; always refuse sparse files."""
     if found.kind in _REGULAR + _FOLDER:
         return
     if found.kind == b"S" or form.split(found.name, found.start) is not None:
         kind = _KINDS.get(found.kind, f"a member of type {found.kind.decode('latin-1')!r}")
         raise Unsupported(
-            f"the member {found.name!r} at byte {found.start} is {kind}, whose bytes are elsewhere: store the file "
+            f"the member {found.name!r} at byte {found.start} is {kind}, which has no bytes: store the file "
             f"itself (tar --dereference --hard-dereference), or {form.leave_out}"
         )
 
@@ -335,7 +335,7 @@ def _build_member(given: _Extended | None, name: str, kind: bytes, place: tuple[
 
 
 def _verify_header_sum(block: memoryview, total: bytes, offset: int) -> bool:
-    """Return whether a header is there; False for a block of zeros, at the end of the archive."""
+    """Return whether the block is a header; False for a block of zeros, at the end of the archive."""
     given = _decode_header_number(total)
     # The low half of Adler-32 is the sum of the bytes modulo 65,521, plus 1; the sum counts its own field as spaces.
     if given >= 0 and not ((adler32(block) & 0xFFFF) - 1 - sum(total) + 256 - given) % 65521:

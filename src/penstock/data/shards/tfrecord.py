@@ -1,4 +1,4 @@
-"""TFRecord files: records of bytes behind their length, both with a checksum. Pure.
+"""TFRecord files: records of bytes after their length, both with a checksum. Pure.
 
 Format: TensorFlow, "TFRecord and tf.train.Example". A record is its length (8 bytes), a masked CRC-32C of these, the
 payload, and a masked CRC-32C of the payload. The payload is handed out as it is: usually a ``tf.train.Example``.

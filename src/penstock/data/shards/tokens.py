@@ -76,7 +76,7 @@ class _Tokens(ShardFormat):
 
 @dataclass(frozen=True, slots=True)
 class TokenFile(_Tokens):
-    """Files that are an array of tokens: a single sample each, whose schema is the type of the tokens.
+    """Files with an array of tokens: one sample each; its schema is the type of the tokens.
 
     Attributes:
         dtype: Type of the tokens as ``numpy.dtype.str``; empty: a header has it.
@@ -116,7 +116,7 @@ def _kind_of(head: bytes) -> str:
     if head.startswith(_NPY):
         return "npy"
     if foreign := next((kind for magic, kind in _FOREIGN.items() if head.startswith(magic)), ""):
-        raise Unsupported(f"the file begins as {foreign}, not with tokens: pass format='raw' if these are tokens")
+        raise Unsupported(f"the file begins like {foreign}, not with tokens: pass format='raw' if these are tokens")
     known = {(magic, version) for magic, (_, version) in _LLMC.items()}
     return "llmc" if len(head) >= 8 and struct.unpack_from("<2i", head) in known else "raw"  # noqa: PLR2004
 
@@ -130,7 +130,7 @@ _DESCR = re.compile(r"""["']descr["']\s*:\s*["']([<>|=]?[biufc]\d{1,2})["']""")
 def _npy(head: bytes, size: int) -> tuple[int, str]:
     """Return where the array of an .npy file begins, and its type."""
     if not head.startswith(_NPY):
-        raise Damaged("the file is no .npy file: for a headerless one pass format='raw', and dtype=")
+        raise Damaged("the file is not a .npy file: for a file without header pass format='raw' and dtype=")
     start = 10 if head[6:7] == b"\1" else 12  # magic, version, and a length of two bytes or four
     stop = start + int.from_bytes(head[8:start], "little")
     text = head[start:stop].decode("latin-1")
@@ -149,7 +149,7 @@ def _npy(head: bytes, size: int) -> tuple[int, str]:
             "little-endian integers"
         )
     if size != stop + lengths[0] * dtype.itemsize:
-        raise Damaged(f"the .npy file has {size} bytes, and its header {lengths[0]} tokens of type {dtype}")
+        raise Damaged(f"the .npy file has {size} bytes, but its header declares {lengths[0]} tokens of type {dtype}")
     return stop, dtype.str
 
 
@@ -158,17 +158,17 @@ def _llmc(head: bytes, size: int) -> tuple[int, str]:
     magic, version, count = struct.unpack_from("<3i", head) if len(head) == _HEAD_BYTES else (0, 0, 0)
     dtype, known = _LLMC.get(magic, ("", 0))
     if not dtype:
-        raise Damaged("the file has no header of llm.c: for a headerless one pass format='raw', and dtype=")
+        raise Damaged("the file has no header of llm.c: for a file without header pass format='raw' and dtype=")
     if version != known:
-        raise Unsupported(f"version {version} of llm.c's token files is not known for magic {magic}: {known} is")
+        raise Unsupported(f"unsupported version {version} of llm.c's token files (magic {magic}); known is {known}")
     if size != _HEAD_BYTES + count * np.dtype(dtype).itemsize:
-        raise Damaged(f"the file of llm.c has {size} bytes, and its header {count} tokens of type {np.dtype(dtype)}")
+        raise Damaged(f"the file of llm.c has {size} bytes, but declares {count} tokens of type {np.dtype(dtype)}")
     return _HEAD_BYTES, dtype
 
 
 @dataclass(frozen=True, slots=True)
 class MegatronIndex(_Tokens):
-    """Index files of Megatron: their samples are units of the ``.bin`` beside them, the schema is the tokens' type.
+    """Index files of Megatron: their samples are units of the ``.bin`` next to them, the schema is the tokens' type.
 
     All ``"tokens"`` are a single unit; ``"documents"`` are consecutive ``"sequences"``.
     """
@@ -179,7 +179,7 @@ class MegatronIndex(_Tokens):
     units: Units = "tokens"
 
     def walk(self, size: int) -> Walk:
-        """Read the index; as tokens, in pieces, which show that its sequences are all of the file, in its order."""
+        """Read the index in pieces, and check that its sequences cover the file in order."""
         base = _HEADER.size
         if size < base:
             raise Damaged(f"an index of Megatron has at least {base} bytes, not {size}")
@@ -207,7 +207,7 @@ class MegatronIndex(_Tokens):
 
 @dataclass(frozen=True, slots=True)
 class DatatroveIndex(_Tokens):
-    """Index files of datatrove: their samples are the documents of the ``.ds`` beside them, with places in tokens."""
+    """Index files of datatrove: their samples are the documents of the ``.ds`` next to them, with places in tokens."""
 
     name: ClassVar[str] = "datatrove"
     suffixes: ClassVar[tuple[str, ...]] = (".ds.index",)
@@ -217,7 +217,7 @@ class DatatroveIndex(_Tokens):
             raise Damaged(f"an index of datatrove has 8 bytes for each document, and {size} bytes are no multiple")
         ends = np.frombuffer((yield Ask(0, size)) if size else b"", "<u8")
         if ends.size and int(ends.max()) > _MOST_BYTES // 8:
-            raise Damaged(f"a document of the index ends at token {ends.max()}: no file is so large")
+            raise Damaged(f"a document of the index ends at token {ends.max()}, beyond any file")
         starts = np.append(0, ends.astype(np.int64))
         if (wrong := np.flatnonzero(np.diff(starts) < 0)).size:
             at = wrong[0]
@@ -231,9 +231,9 @@ def _header(head: memoryview, size: int) -> tuple[str, int, int]:
     if magic.startswith(_OLD_MAGIC):
         raise Unsupported("the index has Megatron's older format TNTIDX: convert it, or pass format='raw', and dtype=")
     if magic != _MAGIC:
-        raise Damaged("the file beside the .bin is no index of Megatron: to read without it pass format='raw'")
+        raise Damaged("the .idx file is not an index of Megatron: to read without it pass format='raw'")
     if version != 1:
-        raise Unsupported(f"version {version} of Megatron's index is not known: 1 is")
+        raise Unsupported(f"unsupported version {version} of Megatron's index; known is 1")
     dtype = _CODES.get(code, "")
     if dtype not in _DTYPES:
         raise Unsupported(
@@ -278,6 +278,6 @@ def _borders(documents: NDArray[np.int64], sequences: int) -> NDArray[np.int64]:
     if borders[0] or borders[-1] != sequences:
         raise Damaged(
             f"the list of documents leads from sequence {borders[0]} to {borders[-1]}, and there are {sequences}: "
-            "write the index anew, or read sequences or windows without documents"
+            "write the index again, or read sequences or windows without documents"
         )
     return borders

@@ -136,7 +136,7 @@ class ZipFormat(ArchiveFormat):
 
 
 class _DirectoryPlace(NamedTuple):
-    """Where the directory is, and what the end of the file says of it.
+    """Location of the directory, and its description at the end of the file.
 
     ``shift`` bytes are before the zip file, such as a program that unpacks it. The number of members is modulo 65,536
     unless it is ``exact``.
@@ -185,7 +185,7 @@ class _Local(NamedTuple):
 
 
 class _Stated(NamedTuple):
-    """A data descriptor: the end of what the member holds, that of the member, and the sums.
+    """A data descriptor: the end of the member's data, the end of the member, and the checksums.
 
     ``bare`` lacks the signature; sizes that are ``wide`` have eight bytes.
     """
@@ -219,9 +219,9 @@ def _directory(tail: bytes, base: int) -> _DirectoryPlace:
         raise Unsupported(f"the zip file is one part of several: join them, and {_REWRITE}")
     start = base + stop - length
     if start < offset:
-        raise Damaged(f"the zip directory has {length} bytes at byte {offset}, and the file not as many before its end")
+        raise Damaged(f"the zip directory of {length} bytes at byte {offset} reaches beyond the end of the file")
     if members * _ENTRY.size > length:
-        raise Damaged(f"the zip file has {members} members, it says, and {length} bytes of directory, too few for them")
+        raise Damaged(f"the zip file declares {members} members, too many for a directory of {length} bytes")
     if length > _MOST_BYTES:
         raise Unsupported(f"the zip directory has {length} bytes, more than {_MOST_BYTES}: write several zip files")
     return _DirectoryPlace(start, base + stop, start - offset, members, exact)
@@ -265,7 +265,7 @@ def _members(directory: bytes, place: _DirectoryPlace) -> _Members:
         if least > place.start:
             raise Damaged(f"the member {name!r} at byte {start} has {packed} bytes and reaches into the directory")
         if length > (packed * _RATIO if method == _DEFLATED else packed) and method in {_STORED, _DEFLATED}:
-            raise Damaged(f"the member {name!r} at byte {start} has {length} bytes, it says, of only {packed}")
+            raise Damaged(f"the member {name!r} at byte {start} declares {length} bytes, too many for {packed}")
         names.append(name)
         values.extend((start, least, packed, more, flags, method, crc, length))
         ordered, before = ordered and before <= start, start
@@ -278,18 +278,18 @@ def _members(directory: bytes, place: _DirectoryPlace) -> _Members:
 
 
 def _check_count(directory: bytes, at: int, count: int, place: _DirectoryPlace) -> None:
-    """Check that the entries up to ``at`` are the whole directory, but for a signature, and as many as stated."""
+    """Check that entries up to ``at`` fill the directory, except for a signature, in the declared number."""
     if at != len(directory) and directory[at : at + 4] != b"PK\5\5":
         raise Damaged(f"no entry of a zip directory is at byte {place.start + at}")
     # Some programs write more members than 65,535 without zip64.
     if (count - place.members) % (_MOST16 + 1) or (place.exact and count != place.members):
-        raise Damaged(f"the zip directory has {count} members, and not {place.members}, as the end of the file says")
+        raise Damaged(f"the zip directory has {count} members, but the end of the file declares {place.members}")
 
 
 def _stops(
     members: _Members, end: int, base: int, tail: memoryview
 ) -> Generator[Ask, memoryview, tuple[list[int], list[int]]]:
-    """Find where the bytes of each member end, and those ends that have a gap behind them.
+    """Find the end of each member's bytes, and the ends that a gap follows.
 
     A member ends where the next one begins, unless there is a gap, which is left where a program has deleted a member.
     As only local headers say how long they are, those of members with room for another one behind them are read, and
@@ -332,7 +332,7 @@ class _Headers:
     """Local headers in the order of their bytes, read in few requests."""
 
     def __init__(self, limit: int, base: int, tail: memoryview) -> None:
-        """Ask for bytes below ``limit``; take those from byte ``base`` on from ``tail``."""
+        """Request bytes below ``limit``; bytes from ``base`` on come from ``tail``."""
         self._limit, self._base, self._tail = limit, base, tail
         self._start, self._view, self._count = 0, memoryview(b""), 0
 
@@ -362,7 +362,7 @@ class _Headers:
 
 
 def _check_local(members: _Members, row: int, found: _Local) -> None:
-    """Compare the local header of a member with the directory: each alone would be believed without a word."""
+    """Compare the local header of a member with the directory: readers trust either one silently."""
     name, (at, _, packed, _, flags, method, crc, length) = members.names[row], members.values[row].tolist()
     if flags & _SECRET:
         return
@@ -422,7 +422,7 @@ def _next_described(data: memoryview, found: _Local) -> _Local | None:
 
 
 def _descriptors(data: memoryview) -> dict[int, list[_Stated]]:
-    """Return whatever may be a data descriptor, by the first byte of the member whose packed size it states.
+    """Return possible data descriptors, by the first byte of the member whose packed size each declares.
 
     A descriptor has a signature, or a header or the end of the sample follows it. One pass finds those of all members.
     """
@@ -450,7 +450,7 @@ def _descriptors(data: memoryview) -> dict[int, list[_Stated]]:
 
 
 def _apply_descriptor(data: memoryview, found: _Local, stated: list[_Stated]) -> _Local:
-    """Return a member with the sizes of its data descriptor, which a program wrote that did not know them before."""
+    """Return a member with the sizes of its data descriptor, which a streaming writer appends."""
     fitting = [
         each for each in stated if _fits(each.end - found.start, each.length, found.method) and _ends(data, each.stop)
     ]
@@ -468,7 +468,7 @@ def _apply_descriptor(data: memoryview, found: _Local, stated: list[_Stated]) ->
         crc32 = _library().crc32
         fitting = [each for each in fitting[:_MOST_FITTING] if crc32(data[found.start : each.end]) == each.crc]
         if len({each.end for each in fitting}) > 1:
-            raise Damaged(f"the end of the stored member {found.name!r} is not known for certain: {_REWRITE}")
+            raise Damaged(f"the end of the stored member {found.name!r} is ambiguous: {_REWRITE}")
     if not fitting:
         raise Damaged(f"the member {found.name!r} has no data descriptor, and no size in its header")
     best = fitting[0]
@@ -494,16 +494,16 @@ def _content(data: memoryview, found: _Local) -> memoryview:
     if found.method == _DEFLATED:
         content = _inflate_member(content, found.length, found.name)
     if len(content) != found.length:
-        raise Damaged(f"the member {found.name!r} has {len(content)} bytes, and not {found.length}, as it says")
+        raise Damaged(f"the member {found.name!r} has {len(content)} bytes, but declares {found.length}")
     if _library().crc32(content) != found.crc:
         raise ChecksumMismatch(f"the CRC-32 of the member {found.name!r} does not match its {found.length} bytes")
     return content
 
 
 def _inflate_member(packed: memoryview, length: int, name: str) -> memoryview:
-    """Return the bytes that deflate packed: ``length``, and not more, whatever they could be."""
+    """Return the inflated bytes: exactly ``length``, and never more."""
     if length > len(packed) * _RATIO:
-        raise Damaged(f"the member {name!r} has {length} bytes, it says, of only {len(packed)}")
+        raise Damaged(f"the member {name!r} declares {length} bytes, too many for {len(packed)} compressed bytes")
     library = _library()
     stream = library.decompressobj(-15)
     try:
@@ -512,7 +512,7 @@ def _inflate_member(packed: memoryview, length: int, name: str) -> memoryview:
     except library.error as error:
         raise Damaged(f"the member {name!r} cannot be decompressed: {error}") from error
     if len(found) != length or not stream.eof or stream.unused_data:
-        raise Damaged(f"the member {name!r} does not decompress to the {length} bytes that it says")
+        raise Damaged(f"the member {name!r} does not decompress to the {length} bytes that it declares")
     return memoryview(found)
 
 
@@ -540,7 +540,7 @@ def _name(raw: bytes, flags: int, extra: bytes, at: int) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise Damaged(f"the name {raw!r} of the member at byte {at} is not UTF-8, as it says") from None
+        raise Damaged(f"the name {raw!r} of the member at byte {at} is marked as UTF-8, but is not") from None
 
 
 def _field(extra: bytes, wanted: int) -> bytes:
@@ -555,7 +555,7 @@ def _field(extra: bytes, wanted: int) -> bytes:
 
 
 def _widen_values(extra: bytes, values: tuple[int, ...], name: str) -> list[int]:
-    """Return sizes (8 bytes), offset (8) and disk (4) with those from zip64's extra field that are too large here."""
+    """Return sizes (8 bytes), offset (8) and disk (4), large values from zip64's extra field."""
     field, found, at = _field(extra, _ZIP64), list[int](), 0
     for value, most, width in zip(values, (_MOST32, _MOST32, _MOST32, _MOST16), (8, 8, 8, 4), strict=False):
         if value != most:
@@ -570,7 +570,7 @@ def _widen_values(extra: bytes, values: tuple[int, ...], name: str) -> list[int]
 
 @cache
 def _library() -> Any:  # noqa: ANN401  one of two modules with the same functions
-    """Return what inflates and computes CRC-32: isal if it is installed (``penstock[torch]``), otherwise zlib.
+    """Return the module for inflation and CRC-32: isal if it is installed (``penstock[torch]``), otherwise zlib.
 
     Of 100 KB, isal takes 1.6 µs for a sum and 110 µs to inflate, zlib 14 and 220.
     """

@@ -47,12 +47,12 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
     """Windows of tokens, or whole documents, from files of tokens: ``dataset[i]`` is sample ``i``.
 
     ``from_shards`` makes one. The files stay as they are: Megatron's ``.bin`` and ``.idx``, headerless arrays (nanoGPT,
-    OLMo, datatrove), llm.c's files with their header, and NumPy's ``.npy``. Where a sample lies is computed: no table
+    OLMo, datatrove), llm.c's files with their header, and NumPy's ``.npy``. The place of a sample is computed: no table
     has an entry for each window, and memory does not grow with the number of tokens.
 
     ``ps.DataLoader(dataset, B, shuffle=ps.order.Lanes())`` reads neighbouring windows in one request of about 1 MiB,
     and mixes those of 160 such requests; each byte is read once per epoch. ``shuffle=True`` permutes all windows, and
-    reads each in a request of its own. Order, ranks, workers and exact resumption are those of any dataset of Penstock.
+    reads each in a separate request. Order, ranks, workers and exact resumption are those of any dataset of Penstock.
 
     A slice is a dataset of neighbours, such as ``dataset[:1000]`` for validation and ``dataset[1000:]`` for training.
 
@@ -89,7 +89,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         output: Literal["torch", "numpy"] = "torch",
     ) -> None:
         if not isinstance(windows, Windows):
-            raise Unusable(f"a TokenDataset is made by TokenDataset.from_shards(urls, length=…), got {windows!r}")
+            raise Unusable(f"create a TokenDataset by TokenDataset.from_shards(urls, length=…), got {windows!r}")
         _check_arguments(transform, output)
         self.windows = windows
         self.transform = getattr(self, "transform", None) if transform is None else transform
@@ -139,14 +139,14 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
                 may end in a later one, and only the tokens after the last window of all are left out. It takes one more
                 request for each border of files.
             format: ``"megatron"``, ``"raw"`` (no header), ``"llmc"`` or ``"npy"``. Default: Megatron if there is an
-                ``.idx`` beside the ``.bin``, otherwise by the first bytes of each file.
+                ``.idx`` next to the ``.bin``, otherwise by the first bytes of each file.
             transform: As for the class.
             output: As for the class.
             store: Options, or the name of a profile; default: environment and profile.
 
         Raises:
             NotFound: There is no file; or an index, or the ``.bin`` of one, is missing.
-            Damaged: A file is not what its header or index says.
+            Damaged: A file contradicts its header or index.
             Unsupported: A file has another version of its format, or tokens that are no integers.
             Unusable: An argument is invalid, the type of the tokens is not known, files have tokens of several types,
                 or there is no whole window.
@@ -162,7 +162,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         for name, value in (("documents", documents), ("across", across)):
             switch(value, name)
         if length is None and stride is not None:
-            raise Unusable("stride is the distance of windows: pass length=, too")
+            raise Unusable("stride= needs length=: pass both")
         if documents or length is None:
             units = "documents" if documents else "sequences"
             if across:
@@ -229,7 +229,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             return self.__getitems__((index,))[0]
         first, stop, step = index.indices(len(self))
         if step != 1:
-            raise Unusable(f"a slice of tokens must be of neighbours, got step {step}: pass stride= to from_shards")
+            raise Unusable(f"a slice of tokens must have step 1, got step {step}: pass stride= to from_shards")
         part = copy(self)
         part.windows = self.windows.part(first, max(first, stop))
         return part
@@ -267,7 +267,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         return dataset
 
     def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
-        """Return this dataset as its samples are collated, and the function that does; None: torch's.
+        """Return this dataset in the form to collate, and the collate function; None: torch's.
 
         Args:
             batch: Most samples of a batch.
@@ -283,7 +283,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
 
     @property
     def end_to_end(self) -> type[ConcatTokens]:
-        """The class of token datasets end to end, as ``ps.concat`` makes them."""
+        """The class of concatenated token datasets, as ``ps.concat`` makes them."""
         return ConcatTokens
 
     def reading(self, batches: Iterable[list[int]], workers: int) -> TokenReading:
@@ -338,7 +338,7 @@ class Stacked:
         self._pool = MemoryPool(BATCHES * batch * length * self._dtype.itemsize)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other function takes the same samples, and makes the same batches of them."""
+        """Return whether the other function makes the same batches of the same samples."""
         return isinstance(other, Stacked) and (self._stored, self._numpy) == (other._stored, other._numpy)
 
     def __hash__(self) -> int:
@@ -355,7 +355,7 @@ class Stacked:
 
 
 class ConcatTokens(ConcatMap):
-    """Token datasets end to end, as ``ps.concat`` makes them."""
+    """Concatenated token datasets, as ``ps.concat`` makes them."""
 
     parts: tuple[TokenDataset, ...]
 
@@ -364,8 +364,8 @@ class ConcatTokens(ConcatMap):
         for each in parts:
             if not isinstance(each, TokenDataset):
                 raise Unusable(
-                    f"concat joins a TokenDataset with others of its kind, got {kind_of(each)}: ps.Mix takes "
-                    "datasets of any kind, each with its share"
+                    f"concat joins a TokenDataset with others of its kind, got {kind_of(each)}: use ps.Mix "
+                    "for datasets of different kinds"
                 )
         self.join(parts, [*map(len, parts)])
 
@@ -391,7 +391,7 @@ class ConcatTokens(ConcatMap):
 
 
 def _why_none(windows: Windows, files: TokenFiles) -> str:
-    """Return why there is no sample, and what to do."""
+    """Return the reason for a lack of samples, and advice."""
     (length, _, units), item = windows.shape, windows.dtype.itemsize
     if not length:
         return f"the indexes of {len(files.keys)} files have no {units}"

@@ -1,4 +1,4 @@
-"""The files of a token dataset: found by their URLs, paired with Megatron's indexes, and read as far as needed."""
+"""The files of a token dataset: found by their URLs, paired with Megatron's indexes, and read only where needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ITEMS = {2: "<u2", 4: "<u4"}  # types of datatrove's tokens, by their bytes
 
 
 class Manner(NamedTuple):
-    """How files are read: arguments of ``TokenDataset.from_shards``, checked."""
+    """Checked arguments of ``TokenDataset.from_shards``: how files are read."""
 
     format: str  # one of ``KINDS``; empty: by the files themselves
     dtype: str  # type of the tokens as ``numpy.dtype.str``; empty: as the files say
@@ -42,7 +42,7 @@ class Manner(NamedTuple):
         if units != "tokens" and format not in (None, "megatron"):
             raise Unusable(
                 f"{format!r} files have no index of {units}: Megatron's .bin with .idx and datatrove's .ds with "
-                ".ds.index have, and are told by their names without format="
+                ".ds.index have, and are recognised by their names without format="
             )
         return cls("" if format is None else str(format), "" if dtype is None else token_dtype(dtype).str, units)
 
@@ -61,7 +61,7 @@ def open_files(
     plain = TokenFile(manner.dtype, "" if manner.format == "megatron" else manner.format)
     shards = find_shards(given, plain, {}, store)
     if beside := [each.key for each in shards.found if each.key.endswith(_BESIDE)]:
-        message = "the file is beside datatrove's tokens, and holds none: name the .ds"
+        message = "a file of datatrove without tokens: name the .ds"
         raise Unusable(message, url=shards.source.url(beside[0]))
     if not manner.format:
         _check_names(shards)
@@ -89,12 +89,12 @@ def _check_names(shards: Shards) -> None:
         packed = each.key.endswith(_PACKED)
         if packed or (is_shard(each.key, None) and not each.key.endswith(TokenFile.suffixes)):
             instead = "unpack it" if packed else "ps.MapDataset.from_shards reads it"
-            message = f"the name is that of another format: {instead}, or pass format='raw' if it holds bare tokens"
+            message = f"the name belongs to another format: {instead}, or pass format='raw' if it holds bare tokens"
             raise Unusable(message, url=shards.source.url(each.key))
 
 
 def _is_prefix(urls: object, form: ShardFormat) -> bool:
-    """Return whether a listing has shown all files with a beginning, so that an index that is not there is missing."""
+    """Return whether a listing has shown all files with a prefix, so that an unlisted index is missing."""
     if not isinstance(urls, (str, os.PathLike)):
         return False
     text = os.fspath(urls)
@@ -109,7 +109,7 @@ def _pair_indexes(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list
     if manner.format in ("raw", "llmc", "npy"):
         files = [each for each in shards.found if not each.key.endswith(_IDX)]
         if not files:
-            raise NotFound("there is no file of tokens, only indexes: name the .bin", url=source.url(shards.base))
+            raise NotFound("found only indexes, no file of tokens: name the .bin", url=source.url(shards.base))
         return files, {}
     # Each pair stands where the first of its two files is named.
     keys = [*dict.fromkeys(key.removesuffix(_IDX) + _BIN if key.endswith(_IDX) else key for key in known)]
@@ -127,26 +127,24 @@ def _pair_indexes(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list
         stem = key.removesuffix(_BIN)
         index = known.get(stem + _IDX) if key.endswith(_BIN) else known.get(key + _INDEX)
         if key not in known:
-            raise NotFound("the index is there, and not the .bin beside it", url=source.url(key))
+            raise NotFound("the index exists, but its .bin does not", url=source.url(key))
         if index is not None:
             pairs[len(files)] = index
         elif key.endswith(_DS) and manner.units != "tokens" and not manner.format:
             raise NotFound(
-                "there is no index of datatrove (.ds.index) beside this file: windows without documents need none"
+                "this file has no index of datatrove (.ds.index): windows without documents need none"
                 if manner.units == "documents"
                 else "datatrove's files have documents, not sequences: pass documents=True, or length=",
                 url=source.url(key),
             )
         elif manner.format == "megatron" or manner.units != "tokens" or stem in stems:
-            raise NotFound(
-                f"there is no Megatron index (.idx) beside this file{_explain_index_need(manner)}", url=source.url(key)
-            )
+            raise NotFound(f"this file has no Megatron index (.idx){_explain_index_need(manner)}", url=source.url(key))
         files.append(known[key])
     return files, pairs
 
 
 def _explain_index_need(manner: Manner) -> str:
-    """Return what needs a Megatron index, and what to do without one."""
+    """Return the arguments that need a Megatron index, and advice without one."""
     if manner.units == "documents":
         return ": documents=True needs it; leave that out for windows that cross documents"
     if manner.units == "sequences":
@@ -155,7 +153,7 @@ def _explain_index_need(manner: Manner) -> str:
 
 
 def _in_bytes(extents: Extents, file: Shard, source: Source, dtype: str) -> Extents:
-    """Return the documents of an index of datatrove in bytes, with the type of the tokens, which the sizes show."""
+    """Return the documents of an index of datatrove in bytes, with the type of the tokens, derived from the sizes."""
     total = int(extents.offsets[-1] + extents.sizes[-1]) if len(extents.offsets) else 0
     item = np.dtype(dtype).itemsize if dtype else file.size // max(total, 1)
     if total * item != file.size or not (dtype or item in _ITEMS or not total):
@@ -166,7 +164,7 @@ def _in_bytes(extents: Extents, file: Shard, source: Source, dtype: str) -> Exte
             url=source.url(file.key),
         )
     if not dtype and not total:
-        message = "the file is empty, so that nothing names the type of its tokens: pass dtype="
+        message = "the file is empty, so the type of its tokens is unknown: pass dtype="
         raise Unusable(message, url=source.url(file.key))
     return extents._replace(offsets=extents.offsets * item, sizes=extents.sizes * item, schema=dtype or _ITEMS[item])
 

@@ -3,7 +3,7 @@
 A run is read in one request; in one of each file, if files are one stream and it crosses their borders.
 
 A block of an order is cut to cells of at most 8 MiB, and a run is what a cell and a stretch have in common. The number
-of a run is that of its cell plus that of its stretch: both only grow, so each pair has a sum of its own.
+of a run is that of its cell plus that of its stretch: both only grow, so each pair has a unique sum.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _cuts(windows: Windows, block_bytes: int) -> NDArray[np.int64]:
 
 
 def _divide_runs(borders: NDArray[np.int64], total: int, most: int) -> NDArray[np.int64]:
-    """Return the borders, and further ones ``most`` samples apart from a border on."""
+    """Return the borders, and further borders every ``most`` samples."""
     counts = -(-np.diff(borders, append=total) // most)
     steps = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
     found: NDArray[np.int64] = np.repeat(borders, counts) + steps * most
@@ -163,7 +163,7 @@ class TokenRuns:
                 del seen[next(iter(seen))]
 
     def limits(self, world: int, lanes: int) -> Bounds:
-        """Return how far to read ahead: two windows of blocks, so that the next arrives while one is in use.
+        """Return how far to read ahead: two windows of blocks: one in use, one arriving.
 
         ``lanes`` are those of the state that the run resumed from; 0: unknown.
         """
@@ -240,7 +240,7 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
 
     def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> NDArray[Any]:
         if read is None:
-            raise Unusable(f"the run {chunk} was not read")
+            raise Unusable(f"the run {chunk} has not been read")
         return self._held(chunk, read if isinstance(read, bytes) else read.take())
 
     def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> NDArray[Any]:

@@ -1,7 +1,7 @@
-"""Where the samples of token files are, by arithmetic: no table has an entry for each window.
+"""Locations of the samples of token files, by arithmetic: no table has an entry for each window.
 
-A unit is a piece of a file in which windows run: the whole file, or a document; or it is all files, end to end. A
-stretch is a piece of it whose samples lie close enough to one another to be read together. ``runs`` cuts stretches to
+A unit is a piece of a file in which windows run: the whole file, or a document; or it is all files, concatenated. A
+stretch is a piece of it whose samples are close enough to each other to be read together. ``runs`` cuts stretches to
 runs.
 """
 
@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
 
 class TokenPiece(NamedTuple):
-    """Neighbouring samples, or one, as they are read."""
+    """One sample, or adjacent samples, as read."""
 
     start: int  # first byte in the file; in the stream, if files are one
     spans: list[Span]  # the bytes, in one file or several; empty: the samples are empty documents
@@ -195,7 +195,7 @@ class Windows:
         return self.keys[self._file(*self._place(sample)[:2])]
 
     def _file(self, unit: int, at: int) -> int:
-        """Return the number of the file that has byte ``at`` of a unit."""
+        """Return the number of the file with byte ``at`` of a unit."""
         return bisect_right(*((self._owners.view, unit) if self._joints is None else (self._joints[0].view, at))) - 1
 
     def _place(self, sample: int) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""Checks of ``ZarrDataset`` arguments before the first request; the errors say what to write instead."""
+"""Checks of ``ZarrDataset`` arguments before the first request; the errors suggest replacements."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refuse_unknown(unknown: Iterable[str], known: Iterable[str]) -> None:
     """Raise for unknown arguments; the message says where they belong."""
     for name in unknown:
         if name in _OF_LOADER:
-            raise Unusable(f"{name}= is the loader's: ps.DataLoader(dataset, batch_size, …)")
+            raise Unusable(f"pass {name}= to the loader: ps.DataLoader(dataset, batch_size, …)")
         near = get_close_matches(name, [*known], 1)
         other = f"did you mean {near[0]}=?" if near else "help(ps.ZarrDataset) lists those it has"
         raise Unusable(f"ZarrDataset has no argument {name}=: {_INSTEAD.get(name, other)}")
@@ -62,7 +62,7 @@ def check_along(along: object, arrays: Iterable[StoredArray]) -> None:
 
 
 def check_words(*, align: object, missing: object, output: object, transform: object) -> None:
-    """Raise for unknown words, and for a transform that is not callable."""
+    """Raise for unknown choices, and for a transform that is not callable."""
     if align is not None:
         check_choice(align, ("index", "coordinates"), "align")
     check_choice(missing, ("fill", "error"), "missing")
@@ -81,13 +81,13 @@ def check_values(given: Mapping[str, Mapping[str, StoredArray]], *, numpy: bool)
                 rest = f"name the arrays that a sample has ({', '.join(fit)}), or " if fit else ""
                 raise Unusable(
                     f"{argument}{f'[{name!r}]' if name else ''} has values of {dtype} ({_KINDS.get(dtype.kind)}), "
-                    f'which no tensor holds: {rest}pass output="numpy" and a transform= that makes numbers of them',
+                    f'which tensors cannot hold: {rest}pass output="numpy" and a transform= that makes numbers of them',
                     url=array.url,
                 )
 
 
 def with_chosen(shape: Shape, arrays: Sequence[StoredArray], *, align: object) -> Shape:
-    """Return a shape whose ``select`` counts all elements, for arrays of which xarray has selected some."""
+    """Return a shape whose ``select`` counts all elements, for arrays with a selection of xarray."""
     select = dict(shape.select)
     for name in dict.fromkeys(each for array in arrays for each in array.chosen):
         found = [array.chosen.get(name) for array in arrays if name in dims_of(array.layout)]
@@ -98,10 +98,10 @@ def with_chosen(shape: Shape, arrays: Sequence[StoredArray], *, align: object) -
             )
         if align == "coordinates" or shape.valid is not None:
             argument = 'align="coordinates"' if align == "coordinates" else "valid="
-            raise Unusable(f"{argument} counts all elements, and a selection some of {name!r}: pass the whole object")
+            raise Unusable(f"{argument} counts all elements of {name!r}, a selection only some: pass the whole object")
         elements, own = found[0], select.get(name)
         if own is not None and isinstance(elements, int):
-            raise Unusable(f"select names {name!r}, of which the selection of xarray has one element")
+            raise Unusable(f"select names {name!r}, which has only one element in the selection of xarray")
         select[name] = elements if own is None else _of_selection(name, elements, own)  # type: ignore[assignment]
     return replace(shape, select=select)
 
@@ -133,10 +133,10 @@ def shape_of(
     halo = _by_patch("halo", patches[1], patch, 0)
     for name, value, neutral in (("halo", patches[1], 0), ("scale", patches[2], 1)):
         if not patch and _is_number(value) and value != neutral:
-            raise Unusable(f'{name}={value!r} is of patches, and there are none: patch={{"lat": 64}} gives their sizes')
+            raise Unusable(f'{name}={value!r} needs patches: pass their sizes, as patch={{"lat": 64}}')
     target_offsets = _offsets("target_offsets", offsets[1])
     if not targets and target_offsets != 0:
-        raise Unusable(f"target_offsets={offsets[1]!r} are of targets, and there are none: pass targets=…")
+        raise Unusable(f"target_offsets={offsets[1]!r} needs targets: pass targets=…")
     steps = {"": whole(stride, "stride", 1)} if _is_number(stride) else _numbers("stride", stride, 1)
     return Shape(
         dims=names_of("dims", dims),
@@ -171,7 +171,7 @@ def _offsets(name: str, value: Any) -> int | tuple[int, ...]:  # noqa: ANN401  u
         raise Unusable(f"{name} must be a number of elements, or a sequence of numbers such as range(4), got {value!r}")
     found = tuple(whole(each, name) for each in value)
     if not found:
-        raise Unusable(f"{name} is empty: a sample would have nothing")
+        raise Unusable(f"{name} is empty, so samples would be empty")
     return found
 
 
@@ -186,7 +186,7 @@ def _numbers(name: str, value: object, least: int) -> dict[str, int]:
 
 
 def _by_patch(name: str, value: object, patch: Mapping[str, int], least: int) -> dict[str, int]:
-    """Return numbers by dimension; a single number holds for all dimensions of patches."""
+    """Return numbers by dimension; a single number applies to all dimensions of patches."""
     return dict.fromkeys(patch, whole(value, name, least)) if _is_number(value) else _numbers(name, value, least)
 
 

@@ -32,7 +32,7 @@ _DATES = (str, dt.date, np.datetime64)
 
 @dataclass(frozen=True)
 class Along:
-    """Dimension that samples lie along; ``inside`` has the elements that they may use: ascending, of the chosen ones.
+    """Dimension of samples; ``inside`` has the chosen elements that they may use, ascending.
 
     ``chosen`` has the chosen elements of each array with the dimension, by number of the array.
     """
@@ -58,7 +58,7 @@ class Along:
 def along_of(
     arrays: Sequence[StoredArray], arrangement: Arrangement, shape: Shape, dim: str | None, memory_bytes: int
 ) -> Along:
-    """Return the dimension ``dim`` of samples of a shape, by default the first that they are numbered along."""
+    """Return the dimension ``dim`` of samples of a shape, by default the first that numbers them."""
     axes = [axis.name for axis in arrangement.space.axes]
     name = axes[0] if dim is None else dim
     if name not in axes:
@@ -101,7 +101,7 @@ def draw_parts(length: int, counts: Sequence[int], *, block: int, seed: int) -> 
 
 
 def apart(owners: NDArray[np.int64], gap: int) -> list[NDArray[np.bool_]]:
-    """Return a mask of the elements of each part, without the last ``gap`` ones before each border of two parts."""
+    """Return a mask of the elements of each part, without the last ``gap`` elements before each border of parts."""
     borders = np.flatnonzero(np.diff(owners)) + 1
     change = np.zeros(len(owners) + 1, dtype=np.int64)
     np.add.at(change, np.maximum(borders - gap, 0), 1)
@@ -111,7 +111,7 @@ def apart(owners: NDArray[np.int64], gap: int) -> list[NDArray[np.bool_]]:
 
 
 def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[Any]]) -> NDArray[np.int64]:
-    """Return the number of the part of each of ``length`` elements: how many of the borders it is not before.
+    """Return the part number of each of ``length`` elements: the number of borders at or before it.
 
     Borders are dates, or numbers of elements, of which negative ones count from the end.
     """
@@ -121,7 +121,7 @@ def sides(borders: Sequence[Border], length: int, dates: Callable[[], NDArray[An
     if all(isinstance(each, _DATES) or hasattr(each, "isoformat") for each in borders):
         values = dates()
         if values.dtype.kind == "M" and (missing := np.flatnonzero(np.isnat(values))).size:
-            raise Unusable(f"element {missing[0]} has no time (NaT), so it is on no side of a date: give numbers")
+            raise Unusable(f"element {missing[0]} has no time (NaT), so it cannot be split by date: give numbers")
         known = [_date(each, values) for each in borders]
     else:
         values = np.arange(length)
@@ -152,7 +152,7 @@ def _date(border: Border, values: NDArray[Any]) -> Any:  # noqa: ANN401  datetim
 
 
 def elements_in(gap: Gap, dates: Callable[[], NDArray[Any]]) -> int:
-    """Return how many elements a gap has at most: a number, or a duration by the shortest step of the dates."""
+    """Return the maximum number of elements in a gap: a number, or a duration by the shortest step of the dates."""
     if not isinstance(gap, dt.timedelta | np.timedelta64):
         return whole(gap, "gap", 0)
     if isinstance(gap, np.timedelta64) and np.datetime_data(gap)[0] in {"Y", "M"}:
@@ -180,7 +180,7 @@ def subset_of(arrangement: Arrangement, indices: NDArray[np.int64]) -> Arrangeme
         )
     numbers = np.unique(indices)
     if len(numbers) < np.size(indices) or (numbers.size and not 0 <= numbers[0] <= numbers[-1] < space.samples):
-        raise Unusable(f"a Subset must have numbers of samples, each once, from 0 to {space.samples - 1:,}")
+        raise Unusable(f"a Subset must have different numbers of samples, from 0 to {space.samples - 1:,}")
     if not numbers.size:
-        raise Unusable("a Subset of arrays must have samples, got none")
+        raise Unusable("a Subset of arrays must not be empty")
     return arrangement._replace(space=space.subset(numbers.astype(np.int64)))

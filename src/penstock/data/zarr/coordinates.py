@@ -1,4 +1,4 @@
-"""Coordinates: the one-dimensional arrays that are named as dimensions of the arrays beside them."""
+"""Coordinates: the one-dimensional arrays that are named as dimensions of the arrays in their group."""
 
 from __future__ import annotations
 
@@ -80,14 +80,14 @@ def compare_coordinates(
 ) -> Alignment:
     """Return the elements of arrays that belong together along ``dims``.
 
-    A coordinate is an array beside the array, in the same group, named as the dimension. Each is read once: a few
+    A coordinate is an array in the same group, named as the dimension. Each is read once: a few
     requests for its metadata, unless that of the group is known, and its chunks. Times with one unit and calendar are
     compared as stored; other times are first decoded by xarray. Coordinates of arrays of several stores are checked:
     they continue each other from store to store, and are the same along other dimensions.
 
     With ``equal``, elements with the same coordinate belong together. If not, those with the same number do, and the
     alignment has the times to check them by: if arrays do not share them, and along the first of ``dims`` if samples
-    take several ``steps`` along it. Arrays without times beside them are paired without a check; so are those whose
+    take several ``steps`` along it. Arrays without times are paired without a check; so are those whose
     times have more than 1,024 chunks or need more than ``memory_bytes``, with a warning.
     """
     coordinates = _Coordinates(memory_bytes)
@@ -132,9 +132,9 @@ def _times(
 
 
 def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int) -> None:
-    """Raise where the same elements of two arrays would lie in different places.
+    """Raise where the same elements of two arrays would be in different places.
 
-    Along patched dimensions, the coordinates that stand beside the arrays are compared. Those of a finer array must
+    Along patched dimensions, the coordinates of the arrays are compared. Those of a finer array must
     have those of the coarsest as their mean, or begin with them; times must be the same. Along dimensions that samples
     take whole, they must not be those of another array in reverse. Arrays that share a coordinate, have none, or one of
     more than 1,024 chunks, are not compared.
@@ -174,7 +174,7 @@ def check_places(arrays: Sequence[StoredArray], shape: Shape, memory_bytes: int)
 class _CoordinatePlace(NamedTuple):
     """Coordinate of an array along the dimension ``name``, not yet opened; ``which`` identifies it.
 
-    ``parts`` are the arrays beside which it lies: several, if an array of several stores continues along the dimension.
+    ``parts`` are the arrays that it belongs to: several, if an array of several stores continues along the dimension.
     """
 
     name: str
@@ -223,7 +223,7 @@ class _Coordinates:
         return self.found[place.which]
 
     def look(self, places: Sequence[_CoordinatePlace], wanted: Callable[[str], bool]) -> None:
-        """Read those of some coordinates that exist, are small, and are of a wanted kind; all at once."""
+        """Read the given coordinates that exist, are small and have a wanted kind; all at once."""
         new = {each.which: each for each in places if each.which not in self.found}
         some = []
         for place, opened in zip(new.values(), _open_coordinates([*new.values()]), strict=True):
@@ -295,12 +295,12 @@ def _kind_of(coordinate: StoredArray) -> str:
 def _coordinate(array: StoredArray, name: str) -> StoredArray:
     beside = array.objects.beside(_key_beside(array, name))
     if beside is None:
-        raise Unusable(f"coordinate {name!r} does not exist beside this array: {_ADVICE}", url=array.url)
+        raise Unusable(f"this array has no coordinate {name!r}: {_ADVICE}", url=array.url)
     layout, objects = beside
     coordinate = StoredArray.of(array.source, layout, objects, decode_cf=None)
     if len(layout.shape) != 1 or dims_of(layout)[0] not in {name, "dim_0"} or layout.shape[0] > _MOST:
         shape = f"the shape {layout.shape} of {dims_of(layout)}"
-        raise Unusable(f"{name!r} is not a coordinate, it has {shape}: {_ADVICE}", url=coordinate.url)
+        raise Unusable(f"{name!r} is not a coordinate: it has {shape}: {_ADVICE}", url=coordinate.url)
     _check_length(array, name, layout.shape[0], coordinate.url)  # before it is read
     return coordinate
 
@@ -325,7 +325,7 @@ def _read_coordinates(coordinates: Sequence[StoredArray], most_bytes: int) -> li
 
 
 def _concatenate_coordinates(name: str, parts: Sequence[_Stored]) -> _Stored:
-    """Return the coordinates of stores that continue each other as one; of times in several units, as comparable."""
+    """Return the coordinates of stores that continue each other as one; times in several units become comparable."""
     first, *others = parts
     if not others:
         return first
@@ -358,7 +358,7 @@ def _comparable(name: str, stored: Sequence[_Stored]) -> list[Coordinate]:
     calendars = {each.calendar for each in stored} if decoded else set()
     if len(calendars) > 1 and not calendars <= _REAL:
         words = "; ".join(f"{each.calendar!r} in {each.url}" for each in stored)
-        raise Unusable(f"the times {name!r} use several calendars, whose days differ: {words}")
+        raise Unusable(f"the times {name!r} use several calendars, with different days: {words}")
     if not decoded:
         return [each.coordinate for each in stored]
     [calendar, *others] = calendars
@@ -376,7 +376,7 @@ def _decode_times(stored: _Stored) -> NDArray[Any]:
     found = dates_of(*stored[:4])
     if found.dtype.kind != "M":
         message = f"times in {stored.units!r} of the calendar {stored.calendar!r} cannot be compared with others"
-        raise Unusable(f"{message}: store both in one unit", url=stored.url)
+        raise Unusable(f"{message}: store both in the same unit", url=stored.url)
     return found
 
 
@@ -393,6 +393,6 @@ def dates_along(arrays: Sequence[StoredArray], name: str, memory_bytes: int) -> 
                 return number, stored.values
             return number, dates_of(*stored[:4])
     raise Unusable(
-        f"no array has times beside it along {name!r}, to compare dates with: give numbers of elements",
+        f"no array has times along {name!r} to compare dates with: give numbers of elements",
         url=arrays[0].url,
     )

@@ -111,13 +111,13 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         halo: Extra elements on either side of a patch, for samples and not for targets; or a mapping by dimension.
         scale: Elements of the finer arrays for each element of the coarsest, along patched dimensions; or a mapping by
             dimension. ``patch``, ``halo``, ``stride`` and ``select`` count elements of the coarsest, and the finer
-            arrays give the same area. Where coordinates stand beside the arrays, they are compared.
+            arrays give the same area. Where arrays have coordinates, they are compared.
         select: The elements of a dimension to use: an index (which drops the dimension), a slice or a list.
-        align: How elements of several arrays are paired along ``dims``. ``"index"``: by number, whatever their times
-            and the coordinates of patches are. ``"coordinates"``: by equal values of the coordinate (the array in the
+        align: Pairing of elements of several arrays along ``dims``. ``"index"``: by number, regardless of their times
+            and the coordinates of patches. ``"coordinates"``: by equal values of the coordinate (the array in the
             same group that is named as the dimension); then ``select`` and ``valid`` count common coordinates,
             ``offsets`` and ``stride`` count steps between them, and samples that would reach over a gap do not exist.
-            Default: by number; but where arrays have times beside them, samples that would pair different times, or
+            Default: by number; but where arrays have times, samples that would pair different times, or
             reach over a gap in time, are errors; so are patches of different places, and fields in reverse.
         valid: Elements along ``dims`` that may be used, as an array of bool; samples that would touch other elements do
             not exist.
@@ -239,7 +239,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return [array.decoded for array in self._arrays]
 
     def _arrange(self, arrangement: Arrangement, shape: Shape | None) -> None:
-        """Take the samples of an arrangement, which has a shape; None: a subset of them."""
+        """Use the samples of an arrangement; without a shape (None), a subset of them."""
         arrangement = arrangement._replace(sample_bytes=self._values.sample_bytes(arrangement, self._layouts()))
         self._shape, self._contents = shape, self._contained(self._arrays, arrangement=arrangement)
         if any(array.normal is not None for array in self._arrays):
@@ -247,7 +247,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         self._set_order(*self._sequence(arrangement=arrangement))
 
     def _set_order(self, order: Order, blocks: int) -> None:
-        """Begin anew with an order that mixes so many blocks in each lane."""
+        """Start again with an order that mixes ``blocks`` in each lane."""
         self._order, self._blocks, self._iterations = order, blocks, Iterations(self._place)
         self._limits = self._limited(1)
         self._contents.ahead_parts = self._limits.parts
@@ -334,7 +334,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             A dataset for each part, which can be split again. Arrays without the dimension are the same in all.
 
         Raises:
-            Unusable: An argument is invalid, or no sample lies within a part.
+            Unusable: An argument is invalid, or no sample is within a part.
 
         Example:
             >>> dataset = ps.ZarrDataset("s3://bucket/t2m.zarr", shuffle=True)
@@ -345,7 +345,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return self._parts(dim, lambda along: divide_elements(len(along.inside), parts, block=block, seed=seed), gap)
 
     def split_at(self, *borders: Border, dim: str | None = None, gap: Gap = 0) -> tuple[ZarrDataset, ...]:
-        """Return parts of this dataset before, between and from some borders on: see ``split``.
+        """Return parts of this dataset, divided at borders: see ``split``.
 
         ``train, validation = dataset.split_at("2015")`` ends the training with the last step before 2015.
 
@@ -360,7 +360,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             A dataset for each part.
 
         Raises:
-            Unusable: An argument is invalid, there are no times, or no sample lies within a part.
+            Unusable: An argument is invalid, there are no times, or no sample is within a part.
             MissingExtra: xarray, which decodes the times, is not installed.
 
         Example:
@@ -401,7 +401,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         """
         blocks, contents = self._order, self._contents
         if not isinstance(blocks, Lanes) or not blocks.shuffle:
-            raise Unusable("weights draw samples at random: pass shuffle=True to the dataset, and weigh it once")
+            raise Unusable("weights draw samples at random: pass shuffle=True to the dataset, and weights only once")
         layouts = [array.layout for array in contents.arrays]
         found = sample_weights(contents.arrangement, layouts, self._patch, weights)
         dataset = copy(self)
@@ -410,7 +410,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return dataset
 
     def positions(self) -> dict[str, NDArray[np.int64]]:
-        """Return the element of each sample along each dimension that samples lie along; reads nothing.
+        """Return the element of each sample along each dimension of samples; reads nothing.
 
         For patches, the first element without halo. Elements are counted among those that ``select`` leaves.
 
@@ -472,7 +472,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             by: Dimensions whose indices have statistics of their own: ``"level"``.
             part: A share of the chunks, as ``(rank, ranks)``: ``first.merge(second, …)`` puts shares together.
             save: A file for the result, written every 30 seconds, and at the end or an error. If it exists, what it has
-                is not read again, unless one of its chunks was written anew since: then everything is. The versions are
+                is not read again, unless one of its chunks was rewritten since: then everything is. The versions are
                 listed, or looked up one by one where the store does not list.
             threads: Threads that decode.
             progress: Whether to show progress: see ``ps.copy``; default: on terminals.
@@ -495,7 +495,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         contents = self._contained(arrays, arrangement=self._contents.arrangement)
         known = {name for array in arrays for name in dims_of(array.layout)}
         if wrong := [name for name in names if name not in known]:
-            raise Unusable(f"by names {wrong[0]!r}, and the dimensions are {', '.join(map(repr, sorted(known)))}")
+            raise Unusable(f"by: unknown dimension {wrong[0]!r}; dimensions are {', '.join(map(repr, sorted(known)))}")
         return gather_moments(contents, self._values, names, self._limits, part, (threads, progress, save))
 
     def normalized(self, statistics: ZarrStatistics | str | os.PathLike[str]) -> ZarrDataset:
@@ -522,7 +522,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
     def _normal(
         self, statistics: ZarrStatistics | str | os.PathLike[str] | None, arrays: Sequence[StoredArray]
     ) -> list[StoredArray]:
-        """Return the arrays, normalised by statistics; None: as they are."""
+        """Return the arrays, normalised by statistics; None: unchanged."""
         if statistics is None:
             return [*arrays]
         if isinstance(statistics, str | os.PathLike):
@@ -564,7 +564,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
     def __getitem__(self, index: object) -> Never:
         """Raise ``Unusable``: ``as_map()`` gives samples by number."""
         raise Unusable(
-            f"a ZarrDataset is iterated over; samples by number are dataset.as_map()[{index!r}], and batches of any "
+            f"a ZarrDataset has no samples by index: use dataset.as_map()[{index!r}], and for batches of a "
             "sampler torch.utils.data.DataLoader(dataset.as_map(), …)"
         )
 
@@ -578,7 +578,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             IndexError: No such sample exists.
         """
         if not 0 <= index < len(self._contents):
-            raise IndexError(f"sample {index} does not exist: there are {len(self._contents)}, from 0")
+            raise IndexError(f"sample {index} does not exist: the dataset has {len(self._contents)}, numbered from 0")
         positions = self._contents.arrangement.space.positions(np.array([index], dtype=np.int64))
         return self._contents.name_of(positions.tolist()[0])
 
@@ -647,7 +647,7 @@ def _resolve_order(
     shuffles = isinstance(order, FullShuffle)
     if not shuffles and not isinstance(order, CatalogOrder):
         if lanes is not None:
-            raise Unusable("an order sets its lanes itself: pass shuffle=ps.order.Lanes(…, lanes=…) without lanes=")
+            raise Unusable("the order sets the lanes: pass shuffle=ps.order.Lanes(…, lanes=…) without lanes=")
         return order, 0
     sizes = arrangement.space.sizes
     blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1))) if shuffles else 1

@@ -338,7 +338,7 @@ _CELL = 9  # pixels
 
 
 class Picture(NamedTuple):
-    """Picture of a grid of chunks: 1 for a touched chunk, 0 for another, -1 for none.
+    """Picture of a grid of chunks: 1 for a touched chunk, 0 for another, -1 outside.
 
     A cell stands for ``share`` chunks along rows and columns.
     """

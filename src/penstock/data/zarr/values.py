@@ -1,4 +1,4 @@
-"""What is yielded for a sample or a batch: arrays by name, as tensors or NumPy arrays, in a floating-point type."""
+"""Yielded values of a sample or a batch: arrays by name, as tensors or NumPy arrays, in a floating-point type."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Values:
             return
         if not any(each.dtype.kind == "f" for each in layouts):
             found = ", ".join(sorted({str(each.dtype) for each in layouts}))
-            raise Unusable(f"dtype={self.dtype} is for floating-point values, and the arrays have {found}")
+            raise Unusable(f"dtype={self.dtype} is for floating-point values, but the arrays have {found}")
         if self.numpy and self.dtype == torch.bfloat16:
             raise Unusable('NumPy has no bfloat16: pass output="torch", or another dtype')
 
@@ -67,7 +67,7 @@ class Values:
         return dtype.itemsize if self.dtype is None or dtype.kind != "f" else self.dtype.itemsize
 
     def sample(self, arrays: Sequence[NDArray[Any]], *, views: bool) -> Any:  # noqa: ANN401  arrays, tensors, or dicts
-        """Return a sample of these arrays; with ``views``, they are left as they are, for ``Stacking``."""
+        """Return a sample of these arrays; with ``views``, they stay unchanged, for ``Stacking``."""
         made: Sequence[Any] = arrays if views else [self._converted(each) for each in arrays]
         split = len(self.inputs)
         sample = _key_by_name(self.inputs, made[:split])
@@ -140,6 +140,4 @@ def _copy_to_tensor(array: NDArray[Any], out: torch.Tensor) -> None:
         return
     if not out.abs().amax().isfinite() and bool((out.isinf() & ~values.isinf()).any()):
         most = values[values.isfinite()].abs().amax().item()
-        raise Unusable(
-            f"float16 ends at 65504, and there is a value of {most:g}: pass dtype=torch.bfloat16, or normalize="
-        )
+        raise Unusable(f"a value of {most:g} exceeds float16 (65504): pass dtype=torch.bfloat16, or normalize=")

@@ -89,7 +89,7 @@ class Disk:
         else:
             if S_ISDIR(found.st_mode):
                 return
-        raise ConfigError(f"{self.root} is not a directory, or is below a file: name a directory for the cache")
+        raise ConfigError(f"{self.root} is not a directory, or is below a file: choose a directory for the cache")
 
     def note_wait(self, waited_s: float) -> None:
         if self._shared is not None:
@@ -155,7 +155,7 @@ class Disk:
             ledger.add(-charge(old), -1)
 
     def _order(self, name: bytes, ledger: Ledger) -> float:
-        """Return the rank of a missed entry; below all others if it is missed again soon after its last miss."""
+        """Return the rank of a missed entry; lowest if it is missed again soon after its last miss."""
         now_s = time()
         missed_s = self._missed.pop(name, 0.0)
         self._missed[name] = now_s

@@ -108,7 +108,7 @@ class CachedPart(NamedTuple):
 
 
 class Namer:
-    """Names of the entries of one store. Keys that look alike as paths (``a``, ``a/b``) have unrelated names."""
+    """Names of the entries of one store. Keys with nested paths (``a``, ``a/b``) have unrelated names."""
 
     __slots__ = ("_hash",)
 

@@ -74,7 +74,7 @@ def reuse_now(reuse_s: float, noted_s: float, now_s: float) -> float:
 
 
 def soon(waited_s: float, reuse_s: float) -> bool:
-    """Return whether an object missed again after ``waited_s`` is in frequent use, so that any entry yields to it."""
+    """Return whether an object missed again after ``waited_s`` is so frequently used that it may evict any entry."""
     return waited_s < reuse_s / _SOON
 
 

@@ -1,4 +1,4 @@
-"""Read layer that puts a cache before one store: hits cost no request, and fetched bytes are kept."""
+"""Read layer with a cache in front of one store: hits cost no request, and fetched bytes are kept."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def add_cache(
     address: tuple[Hashable, ...],
     stat: Stat,
 ) -> Fetching:
-    """Return a cache layer before ``fetching``; ``address`` is that of the key "" (``Source.address``).
+    """Return a cache layer in front of ``fetching``; ``address`` is that of the key "" (``Source.address``).
 
     It is ``fetching`` itself without options, and for a store in this process's memory: other processes have different
     ones of the same name.
@@ -96,7 +96,7 @@ class CacheLayer:
                     self._close(each)
 
     def cancel_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Cancel reads; flights that other reads also wait for go on."""
+        """Cancel reads; flights that other reads also wait for continue."""
         fetched, below = self._split(reads)
         self._below.cancel_reads([*below, *self._unwanted(fetched)])
 
@@ -522,7 +522,7 @@ class Flight:
 
 
 class FetchedRead:
-    """A read of which the store delivers all or a part; the cache keeps the bytes when they are taken."""
+    """A read that the store delivers in full or in part; the cache keeps the bytes when they are taken."""
 
     __slots__ = (
         *("_changed", "_ended", "_etag", "_keep", "_owner", "_start", "_target", "_waits", "called_off", "complete"),
@@ -561,7 +561,7 @@ class FetchedRead:
         self.begin([flight])
 
     def join(self, flight: Flight) -> None:
-        """Wait for a flight that another read has sent; the flight may end, and notify this read, from here on."""
+        """Wait for a flight that another read has sent; from here on it may end and notify this read."""
         self.flights, self._waits = [flight], 1
         flight.members[self] = None
 
@@ -581,7 +581,7 @@ class FetchedRead:
 
     @property
     def version(self) -> str:
-        """Version of the bytes; a read without one in its span has one flight."""
+        """Version of the bytes; a read of a span without a version has one flight."""
         return self._etag or self.flights[0].read.version
 
     @property

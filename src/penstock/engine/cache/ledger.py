@@ -43,7 +43,7 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def charge(found: os.stat_result) -> int:
-    """Return a file's disk space in bytes; if its blocks are not counted yet (ZFS, btrfs), what it will take."""
+    """Return a file's disk space in bytes; if its blocks are not counted yet (ZFS, btrfs), the space it will take."""
     return max(found.st_blocks * 512, -(-found.st_size // _PAGE) * _PAGE)
 
 
@@ -177,7 +177,7 @@ class Ledger:
                 flock(self._lock, LOCK_EX | LOCK_NB)
             except BlockingIOError:
                 if monotonic() >= until:
-                    raise TimeoutError(ETIMEDOUT, "another process holds its lock, and may be stopped") from None
+                    raise TimeoutError(ETIMEDOUT, "another process (suspended?) holds the cache's lock") from None
                 sleep(_LOOK_S)
             else:
                 return
@@ -189,7 +189,7 @@ class Ledger:
         return magic == _MAGIC and boot == _boot() and not busy and self.used >= 0
 
     def count(self) -> None:
-        """Recount what is on disk, after removing what dead processes were writing; within ``locked``."""
+        """Recount the files on disk, after removing files of dead processes; within ``locked``."""
         self._state.fill()
         self._state.write(_MARK, _MARK_AT, 1)
         owed = self._bury()
@@ -202,7 +202,7 @@ class Ledger:
         self._state.write(_WORDS, _WORDS_AT, used + size_bytes, there + entries)
 
     def owe(self, size_bytes: int) -> None:
-        """Reserve bytes for what this process writes, or release them if negative; within ``locked``."""
+        """Reserve bytes for writes of this process, or release them if negative; within ``locked``."""
         self._enlist()
         self._owed += size_bytes
         os.pwrite(self._writer, _OWED.pack(self._owed), 0)
@@ -213,7 +213,7 @@ class Ledger:
         return f"{self._writer_path}.{uuid4().hex}"
 
     def alone(self) -> bool:
-        """Return whether no other process writes, after removing what dead ones were writing; within ``locked``."""
+        """Return whether no other process writes, after removing files of dead processes; within ``locked``."""
         self._bury()
         return set(self._names()) <= {os.path.basename(self._writer_path)}
 
@@ -247,7 +247,7 @@ class Ledger:
             os.close(descriptor)
 
     def _bury(self, *, only_look: bool = False) -> int:
-        """Remove what dead writers left; return the bytes that living writers take.
+        """Remove files of dead writers; return the bytes of living writers.
 
         With ``only_look``, return the number of dead writers that had bytes reserved, and leave their files.
         """

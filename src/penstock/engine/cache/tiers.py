@@ -37,7 +37,7 @@ _NOTE = 64
 
 
 class CacheTiers:
-    """Entries by name, as the engine uses them. A failed disk or a damaged entry makes a read a miss, and breaks none.
+    """Entries by name, as the engine uses them. After a disk failure or damage a read is a miss, never an error.
 
     Thread-safe, and safe with any number of processes that share the directory; a forked child resets its state.
     """
@@ -86,7 +86,7 @@ class CacheTiers:
         except Damaged:
             self.counts.damaged += 1
             path = files.path_of(name)
-            _LOG.warning("an entry of the cache was damaged and is removed: %s/%s", self.disk.root, path)
+            _LOG.warning("removed a damaged cache entry: %s/%s", self.disk.root, path)
             self._discard(path)
         except OSError:  # mostly: no such entry
             pass
@@ -162,7 +162,7 @@ class CacheTiers:
     def _pause(self, error: OSError) -> None:
         self._resume_s = monotonic() + _PAUSE_S
         why = error.strerror or type(error).__name__
-        _LOG.warning("the cache in %s takes nothing in for %d s: %s", self.disk.root, _PAUSE_S, why)
+        _LOG.warning("the cache in %s stores no new entries for %d s: %s", self.disk.root, _PAUSE_S, why)
 
 
 def _slice_hit(held: files.Hit, data: bytes, where: tuple[int, int], into: memoryview | None) -> files.Hit:
@@ -269,7 +269,7 @@ class Cache:
     def __init__(self, options: CacheOptions) -> None:
         if not isinstance(options, CacheOptions):
             raise ConfigError(
-                f"a cache is made from CacheOptions, not {options!r}; penstock.cache.open_cache takes a directory"
+                f"options must be CacheOptions, got {options!r}; penstock.cache.open_cache takes a directory"
             )
         self._tiers = tiers_of(options)
         self._disk = self._tiers.disk
@@ -349,7 +349,7 @@ class Cache:
             OSError: An entry may not be removed.
         """
         if not isinstance(prefix, str):
-            raise ConfigError(f"prefix is what URLs begin with, such as 's3://bucket/train/', not {prefix!r}")
+            raise ConfigError(f"prefix must be the beginning of URLs, such as 's3://bucket/train/', got {prefix!r}")
         self._disk.check_place()
         if self._tiers.memory is not None:
             self._tiers.memory.drop()
@@ -464,6 +464,6 @@ def open_cache(cache: CacheOptions | str | os.PathLike[str] | None = None) -> Ca
         60
     """
     if isinstance(cache, str) and not cache:
-        raise ConfigError("an empty text names no cache: leave it out for the default directory")
+        raise ConfigError("the cache's path must not be empty: leave it out for the default directory")
     given = CacheOptions(path=os.fspath(cache)) if isinstance(cache, str | os.PathLike) else cache
     return Cache(cache_options(CacheOptions() if given is None else given) or CacheOptions())

@@ -19,7 +19,7 @@ class Renewable(Protocol):
 
     @property
     def found_in(self) -> str:
-        """Where they were found, for display: names and paths only."""
+        """Origin of the credentials, for display: names and paths only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Credentials:
         secret_key: Secret.
         token: Session token; empty for long-lived keys.
         expires_at: Seconds since the epoch; None when they do not expire.
-        found_in: Where they were found, for display: names and paths only.
+        found_in: Origin of the credentials, for display: names and paths only.
 
     Example:
         >>> def fetched():
@@ -54,7 +54,7 @@ class BearerToken:
     Attributes:
         token: The text after ``Bearer`` in ``Authorization``.
         expires_at: Seconds since the epoch; None if unknown.
-        found_in: Where it was found, for display: names and paths only.
+        found_in: Origin of the credentials, for display: names and paths only.
 
     Example:
         >>> def fetched():

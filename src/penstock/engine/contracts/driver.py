@@ -32,7 +32,7 @@ RANGE_IGNORED = "RangeIgnored"
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """Bytes to send and their digest, computed once however often they are sent.
+    """Bytes to send and their digest, computed once for all attempts.
 
     Attributes:
         data: A buffer that must not change until it has been sent.
@@ -224,7 +224,7 @@ class Summed(Protocol):
         """Describe one object; with ``sums`` request its checksum, which on S3 may need permission to decrypt it."""
 
     def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
-        """Return the checksum of the whole object from the headers of a read's answer, if it is there."""
+        """Return the checksum of the whole object from the headers of a read's response, if present."""
 
 
 class List(Protocol):

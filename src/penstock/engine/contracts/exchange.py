@@ -146,7 +146,7 @@ class Transport(Protocol):
 
 
 class Gate(Protocol):
-    """A limiter of when a store's operations may be sent. Methods run on the transport's thread and must not block.
+    """A limiter of the rate at which operations are sent. Methods run on the transport's thread and must not block.
 
     Attributes:
         closed: Whether each operation must ask before it is sent; otherwise all operations are sent.
@@ -179,7 +179,7 @@ class UnderWay:
         connecting: Whether its connection is still being opened.
         received: Bytes of the response's body so far.
         body_s: Seconds since the response's first byte; 0.0 before it.
-        passed: How many other requests have ended since it was sent.
+        passed: Number of other requests that ended since it was sent.
     """
 
     operation: Operation
@@ -203,7 +203,7 @@ class Watch(Protocol):
     """An observer of slow operations; its methods run on the transport's thread, and may neither block nor raise."""
 
     def late_s(self, now: float, /) -> float:
-        """Return how many seconds after it was sent an operation is late; ``inf`` if no operation is, at present.
+        """Return the age in seconds at which an operation is late; ``inf`` if none is late now.
 
         ``now`` is the time of ``time.monotonic``.
         """

@@ -1,4 +1,4 @@
-"""Contract between readers and the fetcher below them: a store's engine, or a layer before it such as a cache."""
+"""Contract between readers and the fetcher below them: a store's engine, or a layer in front of it, such as a cache."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReadOperation(Protocol):
         span: The span to read.
         error: The error, once complete; None if the read succeeded.
         attempts: Requests made for it, including retries; 0 if none was needed.
-        retries: How many of these were retries.
+        retries: Number of these that were retries.
         version: Version of the object that the bytes are of, once complete: that of the span, else the one that the
             answer named, or that the cache recorded. Empty if the store names none to which later reads can be pinned.
     """
@@ -33,14 +33,14 @@ class ReadOperation(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes it holds; only once complete."""
+        """Return the number of bytes read; only once complete."""
 
     @property
     def complete(self) -> bool:
         """Whether it has ended; set before its owner is notified."""
 
     def look(self) -> None:
-        """Log what delays it, if it takes long; called about once a second by the thread that waits for it."""
+        """Log the cause of a delay, if it takes long; called about once a second by the thread that waits for it."""
 
     def check(self) -> None:
         """Raise the error, if any; only once complete."""
@@ -55,7 +55,7 @@ class ReadCounts:
 
     Attributes:
         requests: Requests made for them, including retries.
-        retries: How many of these were retries.
+        retries: Number of these that were retries.
         errors: Reads that failed after all retries.
         size_bytes: Bytes of the successful reads.
         cached: Reads that a cache served without a request.
@@ -103,7 +103,7 @@ class Fetching(Protocol):
         """Cancel reads; returns at once. A read that had begun may still write into its memory for a while."""
 
     def stop_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Cancel reads and wait until none of them can write into its buffer any more."""
+        """Cancel reads and wait until none of them can still write into its buffer."""
 
     def concurrency(self) -> int:
         """Return how many requests may currently be in flight at once."""
@@ -111,7 +111,7 @@ class Fetching(Protocol):
 
 @runtime_checkable
 class CachedFetching(Protocol):
-    """Additional methods of a ``Fetching`` with a cache before the engine."""
+    """Additional methods of a ``Fetching`` with a cache in front of the engine."""
 
     def contains(self, span: Span) -> bool:
         """Return whether a read of ``span`` would currently need no request for its bytes."""

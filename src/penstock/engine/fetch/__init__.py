@@ -1,4 +1,4 @@
-"""Operations on one store, sent, retried and waited for. Knows neither HTTP nor S3.
+"""Operations on one store, sent, retried and waited for. Independent of HTTP and S3.
 
 1. ``fetcher`` is a store's engine: it prepares reads and verbs, sends them over the transport, and calls them off.
 2. ``batch`` prepares many operations that are sent together.

@@ -43,7 +43,7 @@ class JoinedPut:
         self._result: str | PenstockError = ""
 
     def look(self) -> None:
-        """Do nothing: no attempt of it fails before it ends."""
+        """Do nothing: none of its attempts fails before the end."""
 
     def end(self, result: str | PenstockError) -> None:
         self._result, self.complete = result, True
@@ -73,7 +73,7 @@ class JoinedPuts(Inbox):
         self._waiting.append(put)
 
     def send(self) -> None:
-        """Send the waiting puts as far as the transport has room; the rest follows automatically."""
+        """Send as many waiting puts as the transport accepts; the rest follows automatically."""
         while self._waiting and len(self._running) < self.fetcher.concurrency():
             if batch := self._batch():
                 puts = [(put.key, put.body, put.attributes) for put in batch]
@@ -90,7 +90,7 @@ class JoinedPuts(Inbox):
         return operation
 
     def finished(self, item: Awaited) -> None:
-        """Take note, on the transport's thread, that a batch has ended, and notify the waiter of each put."""
+        """Record, on the transport's thread, that a batch has ended, and notify the waiter of each put."""
         operation = cast("VerbOperation[Any]", item)
         batch = self._running.pop(operation)
         try:
@@ -104,7 +104,7 @@ class JoinedPuts(Inbox):
     def _settled(
         self, batch: list[JoinedPut], results: Sequence[str | PenstockError]
     ) -> tuple[list[JoinedPut], Sequence[str | PenstockError]]:
-        """Retry, each alone, the failed puts that may be retried; return the other puts, with their results."""
+        """Retry separately the failed puts that may be retried; return the other puts, with their results."""
         if len(results) != len(batch):
             what = f"a driver told of {len(results)} puts where {len(batch)} were to be made"
             return batch, [Bug(what)] * len(batch)
@@ -129,7 +129,7 @@ class JoinedPuts(Inbox):
             self._inbox.finished(put)
 
     def call_off(self, puts: Iterable[JoinedPut]) -> None:
-        """End with ``Cancelled`` the puts that wait, or whose whole batch is called off before it takes effect."""
+        """End with ``Cancelled`` the puts that wait, or whose whole batch is cancelled before it takes effect."""
         named = {*puts}
         for put in named:
             put.called_off = True

@@ -89,11 +89,11 @@ class Fetcher:
         return self
 
     def grace_s(self, error: BaseException | None, most_s: float) -> float:
-        """Return the seconds to wait for a request that cleans up after ``error``: few if the store was silent."""
+        """Return the seconds to wait for a cleanup request after ``error``: fewer if the store did not respond."""
         return min(most_s, self.patience_s * _GRACE) if isinstance(error, (TimedOut, Unreachable)) else most_s
 
     def left_s(self, began: float) -> float:
-        """Return the seconds left for a look at the outcome of a write that began at ``began`` and has failed.
+        """Return the seconds left to check the outcome of a failed write that began at ``began``.
 
         The write has taken up to ``patience_s`` and one stall. The total stays below 1.25 times ``patience_s``.
         """
@@ -110,10 +110,10 @@ class Fetcher:
         return self._transport.usable()
 
     def check_metadata(self, key: str, attributes: Attributes) -> None:
-        """Raise ``Unusable``, before anything is sent, if there is more user metadata than the store takes."""
+        """Raise ``Unusable``, before anything is sent, if the user metadata exceeds the store's limit."""
         size, most = sum(len(f"{name}{value}".encode()) for name, value in attributes.metadata.items()), self.limits
         if size > most.metadata_bytes:
-            message = f"metadata of {size} bytes, names and values together: this store takes {most.metadata_bytes}"
+            message = f"metadata of {size} bytes; this store's limit is {most.metadata_bytes}"
             raise Unusable(message, url=self.driver.url(key))
 
     def payload(self, data: bytes | bytearray | memoryview) -> Payload:
@@ -121,22 +121,22 @@ class Fetcher:
         return digest_payload(flat(data), abilities.put_digest or abilities.digest)
 
     def body_of_put(self, key: str, data: bytes | bytearray | memoryview, attributes: Attributes) -> Payload:
-        """Return the body of one PUT; ``Unusable`` if the store does not take that much in one request."""
+        """Return the body of one PUT; ``Unusable`` if it exceeds the store's limit for one request."""
         self.check_metadata(key, attributes)
         body, most = self.payload(data), self.limits.put_bytes
         if len(body.data) > most:
-            message = f"{len(body.data)} bytes in one request: this store takes {most}, write more with open(url, 'wb')"
+            message = f"{len(body.data)} bytes in one request, the limit is {most}: write more with open(url, 'wb')"
             raise Unusable(message, url=self.driver.url(key))
         return body
 
     def run(self, make: partial[Exchange[T]], limit_s: float = inf) -> T:
-        """Carry out one verb, within ``limit_s``, and return its result; Ctrl-C cancels it for good."""
+        """Carry out one verb, within ``limit_s``, and return its result; Ctrl-C cancels it permanently."""
         operation = self.operation(make, Inbox())
         try:
             self.send((operation,))
             operation.wait(limit_s)
             if not operation.complete:
-                raise TimedOut(f"no answer within {limit_s:.1f} s", url=self.driver.url(operation.key))
+                raise TimedOut(f"no response within {limit_s:.1f} s", url=self.driver.url(operation.key))
             return operation.result()
         except BaseException as error:
             if self.call_off((operation,)):
@@ -153,7 +153,7 @@ class Fetcher:
         self._transport.submit(operations)
 
     def call_off(self, operations: Iterable[VerbOperation[T]]) -> list[VerbOperation[T]]:
-        """End operations with ``Cancelled``, before anything that is started after this.
+        """End operations with ``Cancelled``, before any operation that starts later.
 
         The answers to requests that change an object, and that the store has, are awaited for up to 1 s: after that,
         none of the others takes effect. Returns the requests without an answer, if a server has them.
@@ -180,7 +180,7 @@ class Fetcher:
         return self._transport.concurrency()
 
     def waits(self, spans: Iterable[Span]) -> bool:
-        """Return whether starting reads of these spans, or any verb, may first wait for something. Sends no request.
+        """Return whether starting reads of these spans, or any verb, may block first. Sends no request.
 
         Perhaps credentials are due, or a look whether the store supports ``Range``, or a HEAD for the version of a long
         span.
@@ -222,7 +222,7 @@ class Fetcher:
         self._cancel(_operations(reads))
 
     def stop_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Cancel reads and wait until none of them writes into its buffer any more, nor ever will.
+        """Cancel reads and wait until none of them can write into its buffer again.
 
         Reads that an interrupt kept from being sent never complete, so only those that have begun are waited for; on
         the transport's thread, where the garbage collector may run this, none.
@@ -245,7 +245,7 @@ class Fetcher:
     def _read(self, span: Span, buffer: Buffer | None, owner: Owner) -> SpanRead:
         size_bytes = None if span.stop is None else span.stop - span.start
         if buffer is not None and buffer.size != size_bytes:
-            message = f"{size_bytes} bytes were to be read into a buffer of {buffer.size}"
+            message = f"cannot read {size_bytes} bytes into a buffer of {buffer.size}"
             raise Unusable(message, url=self.driver.url(span.key))
         if size_bytes is not None and size_bytes > self.options.split_bytes:
             return self._split(span, size_bytes, buffer, owner)
@@ -253,7 +253,7 @@ class Fetcher:
             if span.start < 0:
                 return self._end(span, owner)
             if span.start:
-                message = f"a span from byte {span.start} on needs its stop: look at the object's size (head) first"
+                message = f"a span from byte {span.start} on needs a stop: look up the object's size (head) first"
                 raise Unusable(message, url=self.driver.url(span.key))
             return OpenRead(self._policy, span, owner)
         return SpanRead(self._policy, span, owner, buffer)
@@ -314,7 +314,7 @@ class Fetcher:
         return read
 
     def _learn_ranges(self, spans: Sequence[Span]) -> None:
-        """Find out with a small request, once per store, if it supports ``Range``, before many bytes rely on it.
+        """Test with a small request, once per store, if it supports ``Range``, before large reads rely on it.
 
         If it does not, each read would return the whole object. Errors of this request are left for the reads to raise.
         """
@@ -348,7 +348,7 @@ class Fetcher:
             return span
         found = self.run(head_with_sums(self.driver, span.key) if span.whole else partial(self.driver.head, span.key))
         if span.whole and found.size != span.stop:
-            message = f"the object has {found.size} bytes and was listed with {span.stop}"
+            message = f"the object has {found.size} bytes, but was listed with {span.stop}"
             raise Changed(message, url=self.driver.url(span.key))
         return span._replace(etag=found.etag, checksum=found.checksum)
 

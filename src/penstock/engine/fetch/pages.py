@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def next_page(fetcher: Fetcher, listing: Listing, url: Address) -> Page:
-    """List the next page in one request; ``Damaged``, with the prefix's URL, if it is not what was requested."""
+    """List the next page in one request; ``Damaged``, with the prefix's URL, if it does not match the request."""
     prefix, delimiter = listing.prefix, listing.delimiter
     start_after = "" if listing.token else listing.start_after
     verb = require(fetcher.driver, List, prefix).list

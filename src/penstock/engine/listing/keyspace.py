@@ -105,7 +105,7 @@ class Keyspace:
         return start, depth, low, at, high
 
     def _number(self, key: str, start: int, depth: int) -> int:
-        """Return a key's characters as digits; 0 is the end of a key, and an unseen one counts as the next seen."""
+        """Return a key's characters as digits; 0 is the end of a key, and an unseen digit counts as the next seen."""
         number, exact = 0, True
         for place in range(start, start + depth):
             kind, digit = self._kind(place), 0
@@ -156,7 +156,7 @@ def _common(one: str, other: str) -> int:
 
 
 def _between(texts: Iterable[str], low: str, high: str | None) -> list[str]:
-    """Return the texts that lie between two keys, each above the one before it, in UTF-8 byte order."""
+    """Return texts between two keys, each above the one before it, in UTF-8 byte order."""
     found: list[str] = []
     last, stop = encode_key(low), None if high is None else encode_key(high)
     for text in texts:
@@ -213,7 +213,7 @@ class KeySpan:
         return len(keys)
 
     def divide(self, bounds: list[bytes]) -> list[Self]:
-        """Hand over what lies beyond bounds in ``(last, until)``, in order, as separate parts; return these."""
+        """Split off the ranges beyond bounds in ``(last, until)``, in order, as separate parts; return these."""
         ends = zip(bounds, [*bounds[1:], self.until], strict=False)
         made = [type(self)(self.prefix, after, until) for after, until in ends]
         if made:
@@ -221,14 +221,14 @@ class KeySpan:
         return made
 
     def view(self, *, latest: bool = False) -> Seen:
-        """Return what was seen so far, or on the latest page, and the end of the part, as strings."""
+        """Return the range seen so far, or on the latest page, and the end of the part, as strings."""
         until = None if self.until is None else decode_key(self.until)
         first, count = (self.recent[0], len(self.recent)) if latest and self.recent else (self.first, self.seen)
         return Seen(decode_key(first), decode_key(self.last), count, until)
 
     @property
     def astray(self) -> bool:
-        """Whether it begins after a key and has shown none yet: an error then concerns where it began."""
+        """Whether it begins after a key and has listed none yet: an error then concerns its start."""
         return bool(self.after) and not self.seen and not self.token
 
     @property
@@ -286,7 +286,7 @@ def order_pages(pager: Callable[[], Pages], prefix: str) -> Generator[Page]:
 
 
 class _Ordered:
-    """Parts of a listing in key order: near ones have a few pages, and the last one reaches to the end."""
+    """Parts of a listing in key order: near parts have a few pages, and the last one reaches to the end."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
@@ -387,7 +387,7 @@ class _Ordered:
         return min(_REQUESTS - len(self._flying), ahead)
 
     def _divide(self) -> None:
-        """Divide the first part that seems to hold more than it should, for as many requests as may still be sent."""
+        """Divide the first part that is probably too large, for the requests that may still be sent."""
         plain = self._seen // self._page_keys  # requests that a plain listing would have made so far
         idle = sum(not part.over and not part.seen for part in self._parts)
         most = min(self._room() - idle, _REQUESTS + 2 * plain - self._sent)
@@ -405,7 +405,7 @@ class _Ordered:
                 return
 
     def _views(self, part: _ListedRange) -> Iterator[Seen]:
-        """Yield what was seen of a part: on its latest page, in total and, for the last part, with all parts before it.
+        """Yield ranges seen of a part: on its latest page, in total and, for the last part, with all parts before it.
 
         The view with the least dense keys predicts best: a page shows a single folder, and not the gap that follows it,
         and a part that is longer than it should be is divided again.

@@ -1,4 +1,4 @@
-"""Verified pages of a listing: every listing is checked here against its request, and no server is trusted.
+"""Verified pages of a listing: every listing is checked against its request; no server is trusted.
 
 If a server ignores ``prefix``, ``rm -r`` would delete other objects; if it repeats its pages, they would be listed
 forever. This module only does arithmetic on pages and makes no request.
@@ -25,7 +25,7 @@ _MOST_BYTES = 1 << 63  # sizes are signed 64-bit integers in catalogs, and in ev
 
 
 class Entries(Sequence[ObjectMeta]):
-    """Objects of a page as columns: an ``ObjectMeta`` is made only when one is asked for."""
+    """Objects of a page as columns: an ``ObjectMeta`` is created only on access."""
 
     __slots__ = ("_dates", "_seconds", "etags", "keys", "sizes")
 
@@ -111,7 +111,7 @@ class Listing(_EndingPages):
         return not (self.start_after or self.token or self._last or self.over)
 
     def take(self, page: Page) -> Page:
-        """Take the next page; return it if it is what was requested, or raise ``Damaged``."""
+        """Take the next page; return it if it matches the request, or raise ``Damaged``."""
         names, sizes, _ = columns(page.entries)
         self.keys = keys = [*map(str.encode if "".join(names).isascii() else _octets, names)]
         groups = [_octets(each) for each in page.prefixes]
@@ -123,7 +123,7 @@ class Listing(_EndingPages):
             self._check_delimited(keys, groups)
         if sizes and not UNKNOWN_SIZE <= min(sizes) <= max(sizes) < _MOST_BYTES:
             at = next(at for at, size in enumerate(sizes) if not UNKNOWN_SIZE <= size < _MOST_BYTES)
-            raise Damaged(f"the listing gives {names[at]!r} a size of {sizes[at]} bytes")
+            raise Damaged(f"the listing declares for {names[at]!r} a size of {sizes[at]} bytes")
         self._turn(page.token, empty=not (keys or groups or page.advanced))
         if keys or groups:
             self._last = max(*keys[-1:], *groups[-1:], self._last)
@@ -132,7 +132,7 @@ class Listing(_EndingPages):
     def _check(self, names: list[bytes], *, rolled: bool = False) -> None:
         """Check the order and the prefix of names.
 
-        Comparing the first and the last name with the prefix is enough: names with one prefix lie together in byte
+        Comparing the first and the last name with the prefix is enough: names with one prefix are adjacent in byte
         order.
         """
         if not names:
@@ -143,7 +143,7 @@ class Listing(_EndingPages):
         prefix = _octets(self.prefix)
         for name in (names[0], names[-1]):
             if not name.startswith(prefix):
-                raise Damaged(f"the listing went astray: asked for keys that begin with {prefix!r}, it gave {name!r}")
+                raise Damaged(f"the listing went astray: it contains {name!r}, which does not begin with {prefix!r}")
         if names[0] <= self._last and not rolled:
             self._refuse_order(self._last, names[0])
 
@@ -151,7 +151,7 @@ class Listing(_EndingPages):
         what = f"the listing does not advance in UTF-8 byte order: {after!r} came after {before!r}"
         if before is self._start and before:
             raise Damaged(f"{what}: the server ignores start-after")
-        raise Damaged(f"{what}; stores that list in no order (S3 directory buckets) cannot be used")
+        raise Damaged(f"{what}; stores with unsorted listings (S3 directory buckets) are not supported")
 
     def _check_delimited(self, keys: Iterable[bytes], groups: Iterable[bytes]) -> None:
         start, mark = len(_octets(self.prefix)), _octets(self.delimiter)
@@ -173,7 +173,7 @@ class UploadListing(_EndingPages):
         self._found: set[tuple[str, str]] = set()
 
     def take(self, page: Uploads) -> Uploads:
-        """Take the next page; return it if it is what was requested, or raise ``Damaged``."""
+        """Take the next page; return it if it matches the request, or raise ``Damaged``."""
         for each in page.entries:
             if not each.key.startswith(self.prefix) or not each.key:
                 what = f"asked for uploads to keys that begin with {self.prefix!r}, it gave one to {each.key!r}"

@@ -1,6 +1,6 @@
 """Selection of keys of a listing for a dataset: globs over relative keys, leftovers of other tools, and splits. Pure.
 
-Leftovers are what pyarrow.dataset, Spark, Hive and Hugging Face leave out, and files of downloads and of systems that
+Leftovers are objects that pyarrow.dataset, Spark, Hive or datasets ignore, and files of downloads and of systems that
 were never data. Nothing but names is known.
 """
 
@@ -52,7 +52,7 @@ def globs(given: str | Iterable[str], name: str = "include/exclude") -> tuple[st
         # In other tools "keep/" is a folder with all that it holds. Here it would match no object, and a sync that
         # deletes would delete what it was to keep.
         if each.endswith("/"):
-            raise ConfigError(f"{name} must not end in '/', got {each!r}: write {each + '**'!r} for all that is there")
+            raise ConfigError(f"{name} must not end in '/', got {each!r}: write {each + '**'!r} for all objects below")
     return found
 
 
@@ -135,7 +135,7 @@ _SPLIT = re.compile(rf"(?<![^-._ /0-9])(?:{'|'.join(_SPLITS)})(?![^-._ /0-9])", 
 
 
 def leftover(name: str, *, shards: bool = False) -> str:
-    """Return the component of a key that shows a leftover of another tool, or ``*`` and its end; empty: none does.
+    """Return the component of a key that marks a leftover of another tool, or ``*`` and its end; empty: none.
 
     Of ``shards`` all names that begin with ``_`` are leftovers.
     """
@@ -154,10 +154,10 @@ def _mark(part: str, *, shards: bool) -> str:
 
 
 class Leftovers:
-    """Filter of a listing that leaves leftovers out, and counts them; those that are asked for by name are kept."""
+    """Filter of a listing that leaves leftovers out, and counts them; leftovers requested by name are kept."""
 
     def __init__(self, prefix: str = "", include: Iterable[str] = (), *, shards: bool = False) -> None:
-        """Keep names of which a glob of ``include``, or the last component of ``prefix``, has the mark itself."""
+        """Keep names whose mark is also in a glob of ``include`` or in the last component of ``prefix``."""
         named = [glob for glob in include if leftover(glob, shards=True)]
         self._asked: Callable[[str, int], bool] | None = selector(named, markers=True) if named else None
         self._typed, self._shards = len(prefix) - prefix.rfind("/") - 1, shards
@@ -195,7 +195,7 @@ class Leftovers:
 
 
 def split_of(name: str) -> tuple[str, int]:
-    """Return the split that a component of a name stands for, and where that word ends; empty and 0: none does.
+    """Return the split in a component of a name, and the end of that word; empty and 0 if there is none.
 
     ``train/a.parquet``, ``data/train-00000-of-00002.parquet`` and ``c4-train.00000.json.gz`` are of ``train``.
     """

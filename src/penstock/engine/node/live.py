@@ -1,7 +1,7 @@
 """Descriptions of running loops, for the command that watches them: each is a file of the process that runs the loop.
 
 A watcher marks that it asks; a loop looks for the mark after a batch, at most twice a second, and describes itself only
-then. The files lie beside that of the node, so they are this user's alone. A process holds a lock on its files, which
+then. The files are in the node's folder, so they are this user's alone. A process holds a lock on its files, which
 the kernel releases with the process: files without one are of processes that were killed.
 """
 
@@ -66,7 +66,7 @@ class Live:
         return self._process != os.getpid()
 
     def note(self) -> None:
-        """Tell that the loop exists, the first time, and describe it whenever a watcher asks."""
+        """Announce the loop the first time, and describe it whenever a watcher asks."""
         now_s = monotonic()
         if now_s < self._next_s:
             return

@@ -70,7 +70,7 @@ class NodeRate:
     """A bounded request rate.
 
     Attributes:
-        requests: Which requests: ``reads`` or ``writes``, and the URL of their prefix.
+        requests: Kind of requests: ``reads`` or ``writes``, and the URL of their prefix.
         per_s: Requests per second of all processes of the node; ``inf`` while no bound has been found.
         share_per_s: This process's share of them.
     """
@@ -205,7 +205,7 @@ class NodeMember:
     def _join(self, now: float) -> Shared | None:
         if self._shared is not None and now >= self._check_at:
             self._check_at = now + _CHECK_S
-            # The directory was removed, or this process closed its files.
+            # The directory was removed, or this process has closed its files.
             if not self._shared.there():
                 self._shared.close()
                 self._shared, self._open_at = None, now
@@ -234,7 +234,7 @@ class NodeMember:
             table = shared.read()
             others = shared.living(table, now)
             if not shared.write(row, others):
-                raise ConfigError(f"{shared.where} has no place for another process")
+                raise ConfigError(f"{shared.where} is full: no room for another process")
             changed = merge_counts(table.groups, self._pending, now)
             shared.keep(changed)
         return list(others.values()), [group for group in (table.groups | changed).values() if group.id]
@@ -317,7 +317,7 @@ def memory_bytes(limits: tuple[str, ...] = _LIMITS) -> int:
 
 
 def share(total: float, demands: Sequence[float], mine: int) -> float:
-    """Return how much of ``total`` the process number ``mine`` may use, by max-min fairness.
+    """Return the part of ``total`` that process number ``mine`` may use, by max-min fairness.
 
     No process gets less than an equal part, unless its demand is smaller. The part of the total that demands leave is
     added to all of them equally, so that a demand may grow. The shares add up to ``total`` at most. A demand of ``inf``
@@ -342,7 +342,7 @@ _EVERYONE: Final = 0
 
 
 class Shared:
-    """A process's place in the shared file. Not thread-safe, and for one process: a forked child makes a new one.
+    """A process's place in the shared file. Not thread-safe, and for one process: a forked child creates a new place.
 
     The file is read and written by system calls, not mapped, so that a truncated file or a full disk is an error of one
     call. Locks are POSIX record locks: a child does not inherit them, and the kernel releases them when a process ends,
@@ -386,7 +386,7 @@ class Shared:
         ``OSError`` if the descriptor now refers to a different file, which is not touched.
         """
         if not self._there():
-            raise OSError(EBADF, "this process closed its files", str(self.where / FILE))
+            raise OSError(EBADF, "this process has closed its files", str(self.where / FILE))
         if not self._try(_EVERYONE):
             yield False
             return
@@ -457,7 +457,7 @@ def directory(environ: Mapping[str, str]) -> Path | None:
     """Return the directory that ``environ`` selects, or None if ``PENSTOCK_NODE=off``.
 
     ``PENSTOCK_NODE`` is its absolute path. Without it, the directory is ``penstock`` in ``XDG_RUNTIME_DIR`` if that
-    exists, else ``/tmp/penstock-UID``. ``TMPDIR`` is not used, because in some clusters it differs between jobs or lies
+    exists, else ``/tmp/penstock-UID``. ``TMPDIR`` is not used, because in some clusters it differs between jobs or is
     on a file server.
     """
     said = environ.get("PENSTOCK_NODE", "")
@@ -514,6 +514,6 @@ def _check_table_file(descriptor: int, where: Path) -> None:
 
 
 def processors() -> int:
-    """Return how many processors a job scheduler leaves this process, or the machine's number if unknown."""
+    """Return the processors that a job scheduler assigns to this process, or the machine's number if unknown."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux only
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1

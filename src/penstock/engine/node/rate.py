@@ -58,7 +58,7 @@ class Rate:
         return self.base * (1 + _LINEAR * after_s + (after_s / _CUBIC_S) ** 3) if self.base else inf
 
     def count(self, sent: float, refused: float, now: float) -> Rate:
-        """Return the rate with these requests and refusals added, and decided anew once a second."""
+        """Return the rate with these requests and refusals added; it is decided once a second."""
         if not self.opened or now - self.opened > _STALE_S:
             counted = replace(self, opened=now, sent=0.0, refused=refused)
         else:
@@ -91,7 +91,7 @@ NONE = Rate()
 
 
 class Turns:
-    """Turns in the order of asking, at a rate that may change. For one thread."""
+    """Turns in the order of asking, at a variable rate. For one thread."""
 
     __slots__ = ("_at", "_drawn", "_served", "_tickets", "began", "rate")
 

@@ -25,7 +25,7 @@ SIZE: Final = _RATE_AT + RATES * _RATE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class ProcessRow:
-    """The demand of one process, ``seen_at`` a time of the machine's monotonic clock; ``inf`` is as much as possible.
+    """The demand of one process, ``seen_at`` is on the machine's monotonic clock; ``inf`` means no limit.
 
     ``nonce`` identifies the process independent of its id; 0 if the row is free. ``most_…`` are the node's bounds by
     this process's options; bytes are for reading ahead, ``rates`` are requests per second by group.

@@ -49,7 +49,7 @@ class Tokens:
     limit: float
 
     def refund(self) -> None:
-        """Give back a tenth of a token, up to ``limit``, for a success."""
+        """Return a tenth of a token, up to ``limit``, for a success."""
         if self.left < self.limit:
             self.left = min(self.limit, self.left + _REFUND)
 
@@ -110,7 +110,7 @@ _MOST_MOVES = 64  # drivers bound their redirects themselves
 
 @dataclass(slots=True)
 class Hedges:
-    """Second requests of one store: those ``open``, by the late read, and how many were ``made``."""
+    """Second requests of one store: the ``open`` ones by late read, and the number ``made``."""
 
     open: dict[Any, Any] = field(default_factory=dict)
     made: int = 0
@@ -210,7 +210,7 @@ class RetryPolicy:
         patience_s = self._retry.patience_s if self._has_answered(error) else self._retry.first_contact_s
         with suppress(Exception):
             _LOG.warning(
-                "no success for %.0f s in %d attempts, the last was %s: %s%s; it is tried again for %.0f s more%s",
+                "failing for %.0f s (%d attempts); last error: %s: %s%s; retrying for up to %.0f s more%s",
                 elapsed_s,
                 attempts,
                 type(error).__name__,
@@ -227,7 +227,7 @@ class RetryPolicy:
         self._quiet_until, self._told = now + _EVERY_S, self._told + count
         with suppress(Exception):
             _LOG.warning(
-                "%s refused %d requests for their rate (%d before that); they are made again later, and fewer at once",
+                "%s rate-limited %d requests (%d before that); they are retried later, and fewer in parallel",
                 self.timings.where or "the store",
                 count,
                 before,
@@ -241,7 +241,7 @@ class RetryPolicy:
         self.tokens.refund()
 
     def blame(self, error: PenstockError, key: str, attempts: int, began: float) -> PenstockError:
-        """Add the operation's details to an error, and cut the error's references back to the operation."""
+        """Add the operation's details to an error, and remove the error's references to the operation."""
         if not isinstance(error, Cancelled):
             error.attempts, error.elapsed_s = attempts, monotonic() - began
         error.url = error.url or (self.driver.url(key) if key else "")
@@ -273,7 +273,7 @@ def _sever(error: PenstockError) -> None:
 
 
 def again(error: PenstockError) -> PenstockError:
-    """Return a copy, to raise, of an error that is kept: a raised error keeps alive the objects of its callers."""
+    """Return a copy, to raise, of an error that is kept: a raised error keeps its callers' objects alive."""
     fresh = copy(error)
     fresh.__cause__, fresh.__context__ = error.__cause__, error.__context__
     fresh.__suppress_context__ = error.__suppress_context__

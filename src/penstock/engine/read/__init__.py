@@ -1,4 +1,4 @@
-"""Reads: verified, resumed where they broke off, hedged, and ahead of the caller.
+"""Reads: verified, resumed after an interruption, hedged, and ahead of the caller.
 
 1. ``reader`` is a file over one version of an object, and reads what it needs now; ``lookahead`` iterates over many
    objects and reads ahead within a budget.

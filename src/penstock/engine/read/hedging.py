@@ -200,7 +200,7 @@ class _Hedge:
         return self.twin is None or self.twin.complete
 
     def finished(self, twin: ReadOperation) -> None:
-        """Do nothing: ``done`` looks whether the twin is complete."""
+        """Do nothing: ``done`` checks whether the twin is complete."""
 
     def request(self) -> Request | Work:
         if self._read.complete or self.twin is None:
@@ -231,7 +231,7 @@ class _Hedge:
             self._transport.cancel((self,))
 
     def _answer(self, response: Response) -> Any:  # noqa: ANN401  what the read's own request would have returned
-        """Hand over the twin's bytes: the first request has ended, so nothing writes into the read's memory."""
+        """Pass on the twin's bytes: the first request has ended, so nothing else writes into the read's memory."""
         read, twin = self._read, self.twin
         if read.called_off or twin is None:
             raise response.fault or Cancelled("cancelled")

@@ -40,7 +40,7 @@ class Lookahead:
     """
 
     def __init__(self, fetching: Fetching, spans: Iterator[Span], budget: Budget, scope: Scope | None = None) -> None:
-        """Begin at the first ``next``; ``spans`` is drawn from lazily, on the consumer's thread.
+        """Begin at the first ``next``; ``spans`` is consumed lazily, on the consumer's thread.
 
         ``spans`` may yield ``PAUSE`` if the next spans are not known yet; it is asked again once reads were taken. The
         requests belong to the operation ``scope``, which ends with the iterator.
@@ -95,7 +95,7 @@ class Lookahead:
     def advance(self) -> ReadOperation:
         """Return the next read, complete; its ``take`` returns the bytes or raises, and later reads still follow."""
         if self._pid != os.getpid():
-            raise Unusable("an iterator over objects was begun before a fork and continued after it")
+            raise Unusable("an iterator over objects cannot continue after a fork: create it in the new process")
         self.refill()
         budget = self._budget
         reads = self._reads  # another thread may close meanwhile

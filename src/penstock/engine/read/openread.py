@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _UnsizedRead(SpanRead):
-    """A read whose first answer says where it begins and ends; the rest is then read as a span of that version.
+    """A read whose first response defines its bounds; the rest is then read as a span of that version.
 
     While ``span.stop`` is None, the bounds are unknown: a subclass asks for them (``_ask``) and takes the answer
     (``_take``), which completes the read, or sets ``span``, ``target`` and what was reached.
@@ -47,7 +47,7 @@ class _UnsizedRead(SpanRead):
         ...
 
     def _release(self) -> None:
-        """Give back what ``_ask`` has taken, once its answer was parsed."""
+        """Release the resources of ``_ask``, once its response is parsed."""
 
     def request(self) -> Request | Work:
         if self._bounded:
@@ -176,7 +176,7 @@ class OpenRead(_UnsizedRead):
 
 
 def resolve_suffix(span: Span, meta: ObjectMeta, url: str) -> Span:
-    """Return the last bytes that ``span`` asks for, of the version in ``meta``; ``Changed`` if it asks for another."""
+    """Return the last bytes requested by ``span`` in the version of ``meta``; ``Changed`` if ``span`` has another."""
     if span.etag and meta.etag not in ("", span.etag):
         raise Changed("the object has changed since it was listed or opened", url=url)
     start = max(0, meta.size + span.start)
@@ -217,7 +217,7 @@ class SuffixRead(_UnsizedRead):
         return None if self._looks and not self._bounded else super().twin(policy, owner)
 
     def fits(self, twin: SpanRead) -> bool:
-        """Return whether ``twin`` has read what is in flight, and that is no look-up of the size."""
+        """Return whether ``twin`` has read the data in flight, unless that is a look-up of the size."""
         return (self._bounded or not self._looks) and super().fits(twin)
 
     def _answer_of(self, twin: Self) -> object:
@@ -226,7 +226,7 @@ class SuffixRead(_UnsizedRead):
         return Ending(twin._begins, twin._begins + len(data), twin.version, len(data))
 
     def _looked(self, meta: ObjectMeta | None) -> float | None:
-        """Look the object up, or continue with the range that its size determines; an empty object has no range."""
+        """Look up the object, or continue with the range that its size determines; an empty object has no range."""
         self._end_trace()
         self.target = None
         if meta is None:

@@ -112,14 +112,14 @@ class Reader(BlockReader):
         return Span(self._meta.key, start, stop, self._meta.etag, whole, self._meta.size, checksum)
 
     def _pin(self, version: str) -> None:
-        """Bind later reads to the version of the first, and compare those that were under way."""
+        """Bind later reads to the version of the first, and compare the reads in progress."""
         if version and version != self._meta.etag:
             if self._meta.etag:
                 raise Changed(CHANGED, url=self._url)
             self._meta = replace(self._meta, etag=version)
 
     def _compare(self, start: int, data: bytes | memoryview) -> None:
-        """Add bytes that follow those already added; once all are there, raise ``ChecksumMismatch`` if they differ."""
+        """Add bytes that follow those already added; once complete, raise ``ChecksumMismatch`` if they differ."""
         if self._mismatch is not None:
             raise again(self._mismatch)
         skip, running = self._compared - start, self._running
@@ -136,8 +136,8 @@ class Reader(BlockReader):
             self._running = None
             if not running.matches():
                 named = self._meta.checksum.name if self._meta.checksum is not None else ""
-                advice = "clear the cache (penstock cache clear) and read it anew" if caches else "read it anew"
-                message = f"the bytes that were read do not match the store's {named}: {advice}"
+                advice = "clear the cache (penstock cache clear) and read again" if caches else "read again"
+                message = f"the bytes read do not match the store's {named}: {advice}"
                 self._mismatch = ChecksumMismatch(message, url=self._url)
                 raise again(self._mismatch)
 
@@ -183,7 +183,7 @@ def scatter(fetching: Fetching, places: Iterator[tuple[Span, Buffer]], window: B
             held_bytes -= (span.stop or 0) - span.start
             yield span
             if pid != os.getpid():
-                raise Unusable("reads were begun before a fork and continued after it")
+                raise Unusable("reads cannot continue after a fork: start them in the new process")
     finally:
         if pid == os.getpid():
             fetching.stop_reads([read for _, read in reads if read is not None])

@@ -40,7 +40,7 @@ class _Both(NamedTuple):
 
 
 class SpanRead:
-    """A read of one span into memory. Bytes that arrived count even if their body broke off.
+    """A read of one span into memory. Bytes of an interrupted body count.
 
     ``front``: it begins where its object does and may be as long: it is requested even if ``Range`` is ignored.
     ``checksum``: that of the whole object, if its bytes come in several responses; no single one is compared then.
@@ -123,7 +123,7 @@ class SpanRead:
         return exchange.request if self._trace is None else self._traced(exchange.request)
 
     def _begin_attempt(self) -> None:
-        """As at the beginning of ``request``, where a function call costs too much."""
+        """Do the same as the beginning of ``request``, which avoids a function call."""
         self.attempts += 1
         if self.attempts == 1:
             self._began = monotonic()
@@ -170,7 +170,7 @@ class SpanRead:
         return None
 
     def _note(self, response: Response) -> None:
-        """Keep the checksum of the whole object, the rest of which comes in another response."""
+        """Keep the checksum of the whole object until the rest arrives in another response."""
         driver = self.policy.driver
         if driver.abilities.sums and not self._reached:
             self.checksum = cast("Summed", driver).checksum(response.headers)
@@ -208,7 +208,7 @@ class SpanRead:
             self.end(None)
 
     def twin(self, policy: RetryPolicy, owner: Owner) -> SpanRead | None:
-        """Return a read of the missing bytes into separate memory, for a second request; None if it may have none."""
+        """Return a read of the missing bytes into separate memory, for a second request; None if not allowed."""
         span = self.span
         if self._reached:
             span = Span(span.key, span.start + self._reached, span.stop, span.etag)
@@ -222,7 +222,7 @@ class SpanRead:
         return self
 
     def fits(self, twin: SpanRead) -> bool:
-        """Return whether a request is in flight and the bytes of ``twin`` complete those that are here."""
+        """Return whether a request is in flight and the bytes of ``twin`` complete the received bytes."""
         return self._exchange is not None and twin.span.start - self.span.start <= self._reached
 
     def answer_by(self, answer: Callable[[Response], Any]) -> None:
@@ -235,7 +235,7 @@ class SpanRead:
         """Take the bytes of ``twin``, which must fit, and return the result of the request that it replaces."""
         target = self.target
         if target is None:
-            raise Bug("a read under way without memory")
+            raise Bug("a running read has no memory")
         target.slice(target.size - twin.size_bytes, target.size).fill(twin.take())
         self._superseded()
         return target.size - self._reached
@@ -312,12 +312,12 @@ class SpanRead:
 
 
 class RangeProbe(SpanRead):
-    """A read whose response teaches the driver something; never retried."""
+    """A read from whose response the driver learns; never retried."""
 
     __slots__ = ()
 
     def twin(self, policy: RetryPolicy, owner: Owner) -> None:
-        """Return None: the response to another request would teach nothing."""
+        """Return None: the driver would learn nothing from another response."""
 
     def _failed(self, error: PenstockError) -> None:
         self._end_trace(error)
@@ -358,7 +358,7 @@ class ChecksumRead(SpanRead):
 
 
 def split_range(start: int, stop: int, most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Cut ``[start, stop)`` into the fewest, nearly equal runs of at most ``most_bytes``; an empty run stays one."""
+    """Cut ``[start, stop)`` into the fewest, nearly equal runs of at most ``most_bytes``; an empty run is kept."""
     size = stop - start
     pieces = max(1, -(-size // most_bytes))
     for piece in range(pieces):
@@ -437,7 +437,7 @@ class SplitRead(SpanRead):
             read.look()
 
     def finished(self, part: ReadOperation) -> None:
-        """Count a part; the first error is the whole read's, reported once no part writes into the target any more."""
+        """Count a part; the first error is the whole read's, reported once no part writes into the target."""
         self._fault = self._fault or part.error
         if next(self._ended) == len(self._calls):
             self.attempts = sum(read.attempts for read in self._calls)

@@ -1,4 +1,4 @@
-"""Objects of a server that ignores ``Range``: each is read once, front to back, and spans are cut out of it."""
+"""Objects of a server that ignores ``Range``: each is read once, from start to end, and spans are cut from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Awake(Unusable):
 
 
 class WholeObjects:
-    """Objects in flight or held whole, ``most_bytes`` of them together; a larger object is refused.
+    """Objects in flight or in memory, up to ``most_bytes`` in all; a larger object is refused.
 
     All methods except ``call_off`` run on the transport's thread.
     """
@@ -41,7 +41,7 @@ class WholeObjects:
         self._held: dict[tuple[str, str], _WholeObject] = {}
 
     def add(self, read: SpanRead) -> None:
-        """Give ``read`` its span of the whole object: one HEAD and one GET for all reads that come while it is held."""
+        """Give ``read`` its span of the whole object: one HEAD and one GET for all reads until it is freed."""
         at = read.span.key, read.span.etag
         whole = self._held.get(at)
         if whole is None:
@@ -50,13 +50,13 @@ class WholeObjects:
         whole.add(read)
 
     def call_off(self, reads: Sequence[SpanRead]) -> None:
-        """End with ``Cancelled`` those of the reads, each ``called_off``, that wait for an object; from any thread."""
+        """End with ``Cancelled`` the reads, each ``called_off``, that wait for an object; from any thread."""
         for whole in list(self._held.values()):
             for read in reads:
                 whole.drop(read)
 
     def room(self, size_bytes: int) -> bool:
-        """Free objects without a waiting read, longest unused first, until there is room; return whether there is."""
+        """Free objects without a waiting read, longest unused first, until they fit; return whether they do."""
         for whole in sorted(self._held.values(), key=lambda each: each.used_s):
             if sum(each.size_bytes for each in self._held.values()) + size_bytes <= self.most_bytes:
                 return True
@@ -98,16 +98,16 @@ class _WholeObject:
             read.end(Cancelled("cancelled"))
 
     def finished(self, read: ReadOperation) -> None:
-        """Do nothing: ``done`` looks whether the object is here."""
+        """Do nothing: ``done`` checks whether the object is complete."""
 
     def request(self) -> Request | Work:
         operation = self._read or self._look
         if operation.complete:
-            raise _Awake("there is nothing to ask for at present")
+            raise _Awake("no request is due")
         return operation.request()
 
     def done(self, response: Response) -> float | None:
-        """Go on to the next step; a response while it waits (the transport's end) ends the waiting reads."""
+        """Start the next step; a response while it waits (the transport's end) ends the waiting reads."""
         operation = self._read or self._look
         if operation.complete:
             if isinstance(response.fault, _Awake):
@@ -137,7 +137,7 @@ class _WholeObject:
         if meta.size > most_bytes:
             most = f"{most_bytes >> 20} MiB (ReadOptions.ahead_bytes) of what is read in pieces"
             size = f"this server ignores Range, and the object has {meta.size >> 20} MiB"
-            self._failed(Unusable(f"{size}: at most {most} are held; raise that, or read it all at once"))
+            self._failed(Unusable(f"{size}: the limit is {most}; raise it, or read the whole object at once"))
             return None
         if not self._wholes.room(meta.size):
             return _LOOK_S

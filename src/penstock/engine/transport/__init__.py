@@ -1,7 +1,7 @@
 """Transports of requests: libcurl on one I/O thread per process, and threads for stores without a network.
 
 1. A store's ``session`` passes operations to the I/O thread, through its mailbox.
-2. ``loop`` is that thread: it takes what waits, within the session's limit and the machine's share.
+2. ``loop`` is that thread: it takes waiting operations, within the session's limit and the machine's share.
 3. ``easy`` loads a libcurl handle with the request of an operation; ``libcurl`` declares the functions.
 4. libcurl writes the body into ``stream``s over the target's memory: no Python code runs for each chunk.
 5. ``easy`` unloads the response; ``codes`` turns libcurl's failures into errors; the operation is done, or waits in

@@ -107,7 +107,7 @@ def ours(error: BaseException) -> PenstockError:
 
 
 def deliver(operation: Operation, response: Response) -> float | None:
-    """Return the result of ``operation.done``; if that raises, although it must not, its fault is a second response."""
+    """Return the result of ``operation.done``; if that raises, return that of a response with the fault."""
     try:
         return operation.done(response)
     except Exception as error:  # noqa: BLE001  the transport's thread serves other operations, too

@@ -119,7 +119,7 @@ _Names = tuple[tuple[str, bytes], ...]
 
 @cache
 def _group_by_beginning(wants: tuple[str, ...]) -> tuple[tuple[bytes, _Names], ...]:
-    """Return the beginnings to search header lines for, each with its names and the text before their values."""
+    """Return the prefixes to search header lines for, each with its names and the text before their values."""
     groups: dict[bytes, list[tuple[str, bytes]]] = {}
     for name in wants:
         family = name.rpartition("-")[0] or f"{name}:"
@@ -295,7 +295,7 @@ class Easy:
         self._method = "GET"
 
     def close(self) -> None:
-        """Free the handle, which must be in no multi handle and is not used any more."""
+        """Free the handle, which must be unused and in no multi handle."""
         easy_cleanup(self.handle)
         self._received.close()
         self._received.free()
@@ -303,7 +303,7 @@ class Easy:
             self._reused.close()
 
     def load(self, request: Request, *, fresh: str | bool) -> None:  # noqa: C901  calls cost too much here
-        """Load the next request. ``fresh`` demands a new connection, to that address if it is one."""
+        """Load the next request. ``fresh`` demands a new connection, to a given address if not True."""
         handle = self.handle
         method = request.method
         if fresh or method != self._method:
@@ -441,7 +441,7 @@ class Easy:
         return self._number(_PRETRANSFER_TIME_T) > 0 and self._number(_SIZE_UPLOAD_T) >= size
 
     def _most_bytes(self, request: Request, status: int) -> int:
-        """Return how much of a response with this status is collected; of an error's text, only the beginning."""
+        """Return the bytes to collect of a response with this status; of an error's text, only the beginning."""
         return request.most_bytes if request.target is None and status < _REFUSED else TEXT_BYTES
 
     def unload(self, code: int = CUT) -> Response:

@@ -1,4 +1,4 @@
-"""Detection of slow transfers: the watch of their store sees them and may ask for additional operations."""
+"""Detection of slow transfers: the watch of their store may request additional operations."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Lookout:
 
 
 def _late_s(handles: Handles, now: float) -> float:
-    """Return the seconds after which the watch considers an operation late; a watch that raises is not asked again."""
+    """Return the seconds after which the watch considers an operation late; a watch that raises is not called again."""
     try:
         return handles.watch.late_s(now) if handles.watch is not None else inf
     except Exception:  # noqa: BLE001  a watch must not stop the I/O thread
@@ -107,7 +107,7 @@ _PROXIES: Final = ("http_proxy", "https_proxy", "all_proxy", "HTTPS_PROXY", "ALL
 
 
 class Addresses:
-    """Known addresses of hosts. One thread asks; separate threads, which end by themselves, look names up."""
+    """Known addresses of hosts. One thread asks; separate, short-lived threads look up names."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[float, tuple[str, ...]]] = {}

@@ -34,7 +34,7 @@ class HeaderLine(ctypes.Structure):
 
 
 class Message(ctypes.Structure):
-    """News of a transfer (``struct CURLMsg``); ``multi_info`` returns its address, or None."""
+    """Message about a transfer (``struct CURLMsg``); ``multi_info`` returns its address, or None."""
 
     _fields_ = (("kind", _int), ("easy", _void), ("result", _long))
 
@@ -84,7 +84,7 @@ def _load_libcurl() -> tuple[ctypes.PyDLL, ctypes.CDLL]:
             return ctypes.PyDLL(path), ctypes.CDLL(path)
         except OSError as error:
             failures.append(str(error))
-    message = f"no libcurl found; `pip install pycurl` brings one ({'; '.join(failures)})"
+    message = f"no libcurl found; `pip install pycurl` includes it ({'; '.join(failures)})"
     raise ConfigError(message)
 
 
@@ -145,7 +145,7 @@ def _check_libcurl() -> None:
     number = (info.number >> 16 & 255, info.number >> 8 & 255, info.number & 255)
     if number < _OLDEST or not info.features & _FEATURE_SSL or not info.features & _FEATURE_ASYNCHDNS:
         needs = "TLS, a threaded resolver and version 7.87 are needed; `pip install -U pycurl`"
-        message = f"libcurl {version()} will not do: {needs}"
+        message = f"libcurl {version()} is not supported: {needs}"
         raise ConfigError(message)
 
 

@@ -181,9 +181,9 @@ class _Loop:
         self._thread.join(_CLOSE_S)
 
     def disown(self) -> None:
-        """Refuse, in a forked child, all operations that the parent's loop still gets: its thread does not run here."""
+        """Refuse, in a forked child, all operations of the parent's loop, whose thread does not run here."""
         self.mailbox.told.clear()
-        self.mailbox.dead = Unusable("opened before a fork and used after it: open it in the process that uses it")
+        self.mailbox.dead = Unusable("cannot be used after a fork: open it in the process that uses it")
 
     def _run(self) -> None:
         serve()
@@ -197,7 +197,7 @@ class _Loop:
         self._end()
 
     def _wake(self) -> None:
-        """Wake the thread if it sleeps; if that is impossible, its sleep ends by itself within a second."""
+        """Wake the thread if it sleeps; if that is impossible, its sleep ends within a second."""
         if self._sleeps == "idle":
             self._wakeup.set()
         elif self._sleeps == "poll" and not (self._token.there() and self._multi.wakeup()):
@@ -272,7 +272,7 @@ class _Loop:
             self._sleep()
 
     def _accept(self, now: float) -> None:
-        """Take submitted operations, those whose delay is over and, now and then, this process's share of the node."""
+        """Take submitted and delayed operations that are due and, sometimes, this process's share of the node."""
         while self.mailbox.told:
             session, operations, what = self.mailbox.told.popleft()
             if what in ("cancel", "withdraw"):
@@ -390,7 +390,7 @@ class _Loop:
             self._backlog.again(session, operation, response, delay_s)
 
     def _take_share(self, now: float) -> None:
-        """Update this process's share of the node's requests in flight; an error lifts the limit for good."""
+        """Update this process's share of the node's requests in flight; an error removes the limit permanently."""
         full = bool(self._backlog.sessions) and len(self._busy) >= self._share
         try:
             self._share, self._share_at = member.tick(now, len(self._busy), full=full)
@@ -427,7 +427,7 @@ class _Loop:
         self._sleeps = ""
 
     def _end(self) -> None:
-        """Stop all transfers, so that nothing writes any more, and answer every remaining operation."""
+        """Stop all transfers, so that nothing writes any longer, and end every remaining operation."""
         left = [transfer.operation for transfer in self._busy.values()] + self._backlog.operations()
         if not self._broken and self._token.there():
             for transfer in self._busy.values():
@@ -548,7 +548,7 @@ class Backlog:
         heapq.heappush(self._later, (until, next(self._order), session, operation, fresh))
 
     def again(self, session: Session, operation: Operation, response: Response, delay_s: float) -> None:
-        """Delay an operation that asks for another attempt in ``delay_s`` seconds, or as its session's gate says."""
+        """Delay an operation until its next attempt, by ``delay_s`` seconds or as its session's gate requires."""
         # Do not retry on the connection that has just failed.
         fresh = isinstance(response.fault, Transient)
         delay_s = session.delay_s(operation, delay_s)

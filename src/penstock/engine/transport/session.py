@@ -33,7 +33,7 @@ _draw = random.Random().random  # noqa: S311  for sampling; a separate generator
 
 
 class Mailbox:
-    """Operations on their way from any thread to the I/O thread, and whether that thread still takes them.
+    """Operations sent from any thread to the I/O thread, and whether that thread still accepts them.
 
     ``dead`` says why the thread takes no more; ``most`` is the most requests in flight, over all sessions.
     """
@@ -99,7 +99,7 @@ class Session:
         self.ready: deque[tuple[Operation, str | bool]] = deque()
 
     def __del__(self) -> None:
-        """Free the handles once this store is not used any more; none of them carries an operation then."""
+        """Free the handles of an unused store; none of them carries an operation then."""
         self._mailbox.discard(self.handles)
 
     def guard(self, gate: Gate) -> None:
@@ -114,7 +114,7 @@ class Session:
             return 0.0
 
     def delay_s(self, operation: Operation, wanted_s: float) -> float:
-        """Return the seconds until the next attempt of an operation that asks for ``wanted_s``; on the I/O thread."""
+        """Return the seconds until the next attempt of an operation that requests ``wanted_s``; on the I/O thread."""
         try:
             return self.gate.failed(operation, wanted_s) if self.gate is not None else wanted_s
         except Exception:  # noqa: BLE001  see wait_s
@@ -247,7 +247,7 @@ _RAREST = 64
 
 
 class Sampling:
-    """Sampling of about ``_MOST_PER_S`` responses a second, with gaps of random length, so that no pattern is missed.
+    """Sampling of about ``_MOST_PER_S`` responses a second, with random gaps, so that no pattern is missed.
 
     ``left`` responses come until the next one that is measured; the I/O thread counts them down.
     """
@@ -315,7 +315,7 @@ class Limit:
             self.now = self._before = max(self.now, min(int(self._first_s * _FASTEST), self.most))
 
     def record(self, finished: int, at: float, *, waiting: bool) -> None:
-        """Record that ``finished`` requests ended by time ``at``, and whether others wait for their place."""
+        """Record that ``finished`` requests ended by time ``at``, and whether others are waiting."""
         if self._at is not None:
             self._count += finished
             self._elapsed_s += at - self._at

@@ -86,7 +86,7 @@ class Reused:
 
 
 class Growing:
-    """A stream that grows with its content, of which ``flush`` sets ``address`` and the bytes ``held`` from there."""
+    """A stream that grows with its content; ``flush`` sets its ``address`` and the number of bytes ``held``."""
 
     __slots__ = ("address", "held", "stream")
 

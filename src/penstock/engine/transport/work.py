@@ -1,4 +1,4 @@
-"""Transport of stores without a network: blocking operations on a few threads, which end when nothing is left to do."""
+"""Transport of stores without a network: blocking operations on a few threads, which end when idle."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def _attempt(job: _FlightJob) -> Response:
     try:
         request = job.operation.request()
         if not isinstance(request, Work):
-            raise Bug("an HTTP request was given to the transport of blocking calls")
+            raise Bug("the transport of blocking calls received an HTTP request")
         return Response(body=request.run())
     except BaseException as error:  # noqa: BLE001  every error is reported to the caller
         return Response(fault=ours(error))

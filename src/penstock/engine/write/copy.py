@@ -27,7 +27,7 @@ _PIECE_BYTES = 8 << 20
 
 
 def copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptions) -> None:
-    """Copy the version that ``meta`` describes to the key ``to``; ``Changed`` if the object has another one now.
+    """Copy the version that ``meta`` describes to the key ``to``; ``Changed`` if the object has a new version.
 
     Takes one request up to the store's ``copy_bytes``; beyond, one for each ``copy_part_bytes``, eight at once, and
     five more. If the store refuses to copy (``Unsupported``), the bytes are read and written. Content type and metadata

@@ -1,4 +1,4 @@
-"""Parts of one object: filled and digested, cut to size, sent within a budget of memory, and put together at the end.
+"""Parts of one object: filled and digested, cut to size, sent within a budget of memory, and joined at the end.
 
 One thread at a time uses an upload's ``Parts``: its ``Writer`` takes turns.
 """
@@ -103,7 +103,7 @@ _DIGESTERS = 4
 
 
 def digested_ahead(views: Sequence[memoryview], begin: Callable[[], Digest] | None) -> Iterator[Payload]:
-    """Yield views with their digests, in order; threads that end with the last view digest later ones meanwhile."""
+    """Yield views with their digests, in order; threads, which end with the last view, digest later views meanwhile."""
     turns = iter(range(len(views)))  # shared: Python code gets each number once
     done: dict[int, Payload | None] = {}
     ready = Wakeup()
@@ -141,7 +141,7 @@ _PERCENT_PER_SIZE = 9
 
 
 def part_bytes(number: int, first_bytes: int, limits: Limits) -> int:
-    """Return the size of part ``number`` (from 1): where the store allows, it doubles every 9 % of its ``most_parts``.
+    """Return the size of part ``number`` (from 1): it doubles every 9 % of ``most_parts``, if the store allows.
 
     With any first size, the 10,000 parts that S3 allows thus hold 5 TiB. ``Unusable`` beyond ``most_parts``.
     """
@@ -248,20 +248,20 @@ class Parts:
         return found
 
     def most_bytes(self, size: int) -> int:
-        """Return how many bytes may be held at once, in parts of ``size`` bytes.
+        """Return the bytes that may be held at once, in parts of ``size`` bytes.
 
         Two parts are always allowed, even if other processes use up the memory: one to fill and one in flight.
         """
         return max(self._window.bytes_limit, 2 * size)
 
     def admit(self, more_bytes: int, size: int) -> None:
-        """Wait until ``more_bytes`` may be held beside parts of ``size`` bytes that are in flight."""
+        """Wait until ``more_bytes`` may be held in addition to parts of ``size`` bytes that are in flight."""
         self._collect(block=False)
         while self._held_bytes() + more_bytes > self.most_bytes(size):
             self._collect(block=True)
 
     def admit_view(self, size: int) -> None:
-        """Wait until a part of ``size`` bytes, whose memory somebody else holds for now, may be in flight."""
+        """Wait until a part of ``size`` bytes in foreign memory may be in flight."""
         self._collect(block=False)
         while sum(sent.size_bytes for sent in self._sent) + size > self.most_bytes(size):
             self._collect(block=True)
@@ -272,7 +272,7 @@ class Parts:
             self._collect(block=True)
 
     def publish(self, attributes: Attributes) -> ObjectMeta:
-        """Make the object visible, once all its parts are there; their free buffers are released first."""
+        """Make the object visible, once all its parts are stored; free buffers are released first."""
         self.free.clear()
         fetcher, key = self._fetcher, self._object
         publication = Publication(fetcher, key, self.pieces, attributes)
@@ -304,7 +304,7 @@ class Parts:
         return sum({id(sent.buffer): len(sent.buffer) for sent in self._sent}.values())
 
     def _collect(self, *, block: bool) -> None:
-        """Take the parts that are done, and keep their buffers; raise the error of a part that failed."""
+        """Collect the finished parts, and keep their buffers; raise the error of a part that failed."""
         if block and self._sent:
             self._inbox.wait_any([sent.operation for sent in self._sent])
         done = [sent for sent in self._sent if sent.operation.complete]

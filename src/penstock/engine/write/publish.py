@@ -1,4 +1,4 @@
-"""Publication of an object: the one request that makes it visible, and how to find out its outcome."""
+"""Publication of an object: the request that makes it visible, and the check of its outcome."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def publish(fetcher: Fetcher, key: str, data: bytes | bytearray | memoryview, at
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """An object about to be visible under ``key``, with the mark in its attributes.
+    """An object about to appear under ``key``, with the mark in its attributes.
 
     ``pieces`` are size and digest (empty if the store takes none) of its parts, in order.
     """
@@ -76,7 +76,7 @@ class Publication:
     attributes: Attributes
 
     def send(self, make: partial[Exchange[str]]) -> ObjectMeta:
-        """Check the condition, if there is one; send the request; compare the object that is there afterwards.
+        """Check the condition, if there is one; send the request; compare the resulting object.
 
         On stores that ignore conditions the first check is the only guard, and two writers within a moment may both
         pass it. The writer whose object did not stay gets ``Changed``, unless it compared before the other wrote. The
@@ -100,7 +100,7 @@ class Publication:
                 raise Changed("the object was written, but another writer has replaced it", url=self._url)
         if found.size != size or not (ours or self._is_unnamed(etag, found) or self._reads_back(found)):
             shown = f"{found.size} bytes (ETag {found.etag})"
-            message = f"wrote {size} bytes (ETag {etag}), the store shows {shown}: another writer, or damage"
+            message = f"wrote {size} bytes (ETag {etag}), but the store reports {shown}: another writer, or damage"
             raise Damaged(message, url=self._url)
         return found
 
@@ -108,7 +108,7 @@ class Publication:
         return not (etag and found.etag and self.fetcher.driver.abilities.tags)
 
     def _reads_back(self, found: ObjectMeta) -> bool:
-        """Return whether the object is what was written, piece by piece; done once for a store where this decides."""
+        """Return whether the object matches the written pieces; done once for a store where this decides."""
         start = 0
         for size, digest in self.pieces:
             span = Span(self.key, start, start + size, found.etag)

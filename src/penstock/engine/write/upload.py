@@ -75,7 +75,7 @@ class Writer(io.BufferedIOBase):
     """
 
     def __init__(self, fetcher: Fetcher, key: str, options: WriteOptions, attributes: Attributes) -> None:
-        """Begin an object; nothing is sent before a part is full. Raises ``Unsupported`` if the store takes none."""
+        """Begin an object; nothing is sent before a part is full. Raises ``Unsupported`` if the store is read-only."""
         require(fetcher.driver, Put, key)
         super().__init__()
         fetcher.check_metadata(key, attributes)
@@ -140,13 +140,13 @@ class Writer(io.BufferedIOBase):
         """Raise ``UnsupportedOperation``: an object is written from its first byte to its last.
 
         A ``write`` after a refused seek to another position raises ``Unusable``: C libraries that ignore the refusal
-        (soundfile's) would put their header behind their data.
+        (soundfile's) would put their header after their data.
         """
         self._check_closed()
         self._strayed = (
             self._written > 0 and compute_seek(offset, whence, self._written, self._written) != self._written
         )
-        raise io.UnsupportedOperation("seek: an object is written from its first byte to its last")
+        raise io.UnsupportedOperation("cannot seek: objects are written sequentially")
 
     def flush(self) -> None:
         """Do nothing: a part of an object cannot be published."""
@@ -270,9 +270,9 @@ class Writer(io.BufferedIOBase):
     # -- From open to published.
 
     def close(self) -> None:
-        """Publish the object. On an error nothing is published. Once that is decided, closing again does nothing.
+        """Publish the object; on an error, publish nothing. A second call does nothing.
 
-        Raises why the object could not be written, or is not what was written; also if ``write`` raised that error and
+        Raises the cause if the object could not be written or differs; also if ``write`` raised that error and
         no thread handles it any more.
         """
         error = self._unwinding()
@@ -285,7 +285,7 @@ class Writer(io.BufferedIOBase):
             self._publish()
             return
         self._abort(error)
-        error.add_note(f"{self.url} was closed while this propagated: nothing was published there")
+        error.add_note(f"{self.url} was closed during an exception, so nothing was published")
 
     def _unwinding(self) -> BaseException | None:
         """Return the exception that came after the opening and propagates through the caller; None without one."""
@@ -351,7 +351,7 @@ class Writer(io.BufferedIOBase):
     # -- From open, over aborting, to failed.
 
     def abort(self) -> None:
-        """Publish nothing and free what the store holds of the object; harmless at any time, and over in seconds."""
+        """Publish nothing and free stored parts of the object; harmless at any time, and takes seconds at most."""
         self._abort(None)
 
     def _abort(self, error: BaseException | None) -> None:
@@ -379,7 +379,7 @@ class Writer(io.BufferedIOBase):
             leaving.wait(limit_s)
 
     def _fail(self, error: BaseException) -> None:
-        message = f"{type(error).__name__} came while it was written, and nothing was published"
+        message = f"{type(error).__name__} interrupted the write; nothing was published"
         self._failure = again(error) if isinstance(error, PenstockError) else Cancelled(message, url=self.url)
         self._abort(error)
 
@@ -427,30 +427,30 @@ class Writer(io.BufferedIOBase):
         super().close()
 
     def _tell(self) -> None:
-        """Raise, once, why nothing was published, for a caller that ignored the error of ``write``."""
+        """Raise, once, the reason why nothing was published, if the caller ignored the error of ``write``."""
         untold, self._untold = self._untold, False
         if untold and self._failure is not None:
             raise again(self._failure)
 
     def __reduce__(self) -> str:
-        """Raise TypeError: half an object cannot move to another process."""
+        """Raise TypeError: an unfinished object cannot move to another process."""
         raise TypeError("an open penstock writer cannot be pickled; write in the process that opened it")
 
     # -- What each step asks first.
 
     def _check_closed(self) -> None:
         if self.closed:
-            raise ValueError(f"this file is closed; open the URL anew: {self.url}")
+            raise ValueError(f"this file is closed; open the URL again: {self.url}")
 
     def _check_open(self) -> None:
         self._check_closed()
         if self._pid != os.getpid():
-            raise Unusable("a writer was opened before a fork and used after it", url=self.url)
+            raise Unusable("a writer cannot be used after a fork: open it in the process that uses it", url=self.url)
 
     def _check_straight(self) -> None:
         if self._strayed:
-            advice = "have it write to an io.BytesIO or a local file, and write those bytes here at once"
-            message = f"a library wants to change what it has written, and an object cannot: {advice}"
+            advice = "let it write to an io.BytesIO or a local file, and write the result here"
+            message = f"objects cannot be changed after they are written, as this library tries to: {advice}"
             raise Unusable(message, url=self.url)
 
     def _check_wanted(self) -> None:
@@ -474,7 +474,7 @@ _LAST = {
 
 
 def _handler(frame: FrameType) -> Literal["except", "finally", ""]:
-    """Return the kind of handler that a frame is in, ``finally`` for ``with``, too; empty outside of handlers.
+    """Return the kind of handler around a frame (``finally`` also for ``with``); empty outside of handlers.
 
     Python tells only that an exception is being handled (``sys.exception``). That it will propagate is in the bytecode:
     the handler of a ``finally`` or ``with`` compares the exception with no class.
@@ -513,7 +513,7 @@ def _handler(frame: FrameType) -> Literal["except", "finally", ""]:
 
 
 def _abort_all() -> None:
-    """Abort the uploads that are open at the interpreter's end, before the I/O thread stops."""
+    """Abort open uploads at the interpreter's end, before the I/O thread stops."""
     for writer in list(_open):
         writer._drop("was left")  # noqa: SLF001  of this module; all writers before the one wait
     until = monotonic() + _ABORT_S

@@ -136,7 +136,7 @@ def url_of(name: str, scheme: str) -> str:
     if _QUALIFIED.fullmatch(name):
         return name
     if not name:
-        raise InvalidURL(f"buckets are not listed: name one, {scheme}://bucket/…")
+        raise InvalidURL(f"buckets cannot be listed: name one, {scheme}://bucket/…")
     return f"{scheme}://{name}"
 
 
@@ -219,7 +219,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         """
         files.check_options(options)
         if maxdepth is not None and maxdepth < 1:
-            message = f"maxdepth is at least 1, not {maxdepth}"
+            message = f"maxdepth must be at least 1, got {maxdepth}"
             raise ValueError(message)
         source, key = self._place(path)
         if maxdepth is None:
@@ -275,7 +275,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         """
         files.check_options(options)
         if on_error not in ("return", "raise"):
-            raise Unusable(f"on_error is 'return' or 'raise', not {on_error!r}")
+            raise Unusable(f"on_error must be 'return' or 'raise', got {on_error!r}")
         gap_bytes = GAP_BYTES if max_gap is None else whole(max_gap, "max_gap", 0)
         firsts, stops = check_lists(paths, starts, ends)
         places: dict[str, tuple[Source, str]] = {}
@@ -313,7 +313,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         **options: Any,
     ) -> Any:
         if on_error not in ("raise", "omit", "return"):
-            raise Unusable(f"on_error is 'raise', 'omit' or 'return', not {on_error!r}")
+            raise Unusable(f"on_error must be 'raise', 'omit' or 'return', got {on_error!r}")
         paths = await self._expand_path(path)
         if recursive:
             paths = sorted({name for each in paths for name in await self._find(each)})
@@ -421,7 +421,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
 def _opening(mode: str) -> str:
     """Return the mode of ``open`` for fsspec's mode of a transfer."""
     if mode not in ("overwrite", "create"):
-        raise Unusable(f"mode is 'overwrite' or 'create', not {mode!r}")
+        raise Unusable(f"mode must be 'overwrite' or 'create', got {mode!r}")
     return "wb" if mode == "overwrite" else "xb"
 
 

@@ -123,13 +123,13 @@ async def _read_nearby(
 def check_lists(paths: object, starts: object, ends: object) -> tuple[list[int | None], list[int | None]]:
     """Return starts and ends for each path; as in fsspec, one number may stand for all."""
     if not isinstance(paths, list):
-        message = f"cat_ranges takes a list of paths, not {type(paths).__name__}"
+        message = f"paths must be a list, got {type(paths).__name__}"
         raise TypeError(message)
     each: list[list[int | None]] = []
     for name, given in (("starts", starts), ("ends", ends)):
         values = [given] * len(paths) if given is None or isinstance(given, int) else list(given)  # type: ignore[call-overload]
         if len(values) != len(paths):
-            message = f"cat_ranges takes as many {name} as paths: {len(values)} for {len(paths)}"
+            message = f"cat_ranges needs as many {name} as paths, got {len(values)} for {len(paths)}"
             raise ValueError(message)
         each.append(values)
     return each[0], each[1]
@@ -231,7 +231,7 @@ def open_to_read(
 def open_to_write(source: Source, key: str, mode: str, **written: Any) -> Writer:
     """Open a file that replaces (``wb``) or creates (``xb``: a HEAD; checked again on close) an object."""
     if mode not in ("wb", "xb"):
-        raise Unusable(f"objects are opened 'rb', 'wb' or 'xb', not {mode!r}", url=source.url(key))
+        raise Unusable(f"mode must be 'rb', 'wb' or 'xb', got {mode!r}", url=source.url(key))
     if mode == "xb" and source.stat_existing([key])[0] is not None:
         raise AlreadyExists("the object exists already", url=source.url(key))
     return source.open_write(key, create_only=mode == "xb", **written)
@@ -261,7 +261,7 @@ def check_options(options: Mapping[str, Any], url: str = "", *known: str) -> Non
 
 
 def attributes_of(options: Mapping[str, Any], url: str) -> dict[str, Any]:
-    """Return what ``open_write`` takes of the options of a write: ``metadata`` and ``content_type``."""
+    """Return the options of a write that ``open_write`` takes: ``metadata`` and ``content_type``."""
     given = {name: value for name, value in options.items() if name in _WRITTEN and value is not None}
     found = {_WRITTEN[name]: value for name, value in given.items()}
     if len(found) < len(given):
@@ -468,4 +468,4 @@ class Compressed(_Wrapper):
         super().close()
 
     def __del__(self) -> None:
-        """Publish nothing: the file below is dropped as well, and cleans up by itself."""
+        """Publish nothing: the underlying file is dropped as well, and cleans up."""

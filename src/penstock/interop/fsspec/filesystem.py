@@ -202,7 +202,7 @@ class PenstockFileSystem(Coroutines):
         source, key = self._place(path)
         written = coroutines.latest(source, key, coroutines.info(source, key, self._strip_protocol))
         if written is None:
-            raise Unusable("this store does not say when objects were written", url=self._url(path))
+            raise Unusable("this store does not report modification times", url=self._url(path))
         return datetime.fromtimestamp(written, UTC)
 
     def created(self, path: str) -> datetime:

@@ -51,7 +51,7 @@ class Storage:
         if not named:
             return
         if isinstance(store, str):
-            message = f"store={store!r} names a profile, so {', '.join(named)} cannot be passed beside: put it there"
+            message = f"store={store!r} names a profile: put {', '.join(named)} into the profile"
             raise ConfigError(message)
         kind = scheme_store(scheme)
         if not kind.profiles:
@@ -86,8 +86,8 @@ class Storage:
         secrets = self.secrets()
         if secrets and include_secrets:
             message = (
-                f"the options hold secrets ({', '.join(secrets)}), which go into no text: pass include_password=False, "
-                "and the environment or a profile names them where the file system is loaded"
+                f"the options hold secrets ({', '.join(secrets)}), not for text: pass include_password=False, "
+                "and set them by the environment or a profile where the file system is loaded"
             )
             raise Unusable(message)
         if isinstance(self.store, str):
@@ -173,5 +173,5 @@ def _serialize_option(name: str, value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         return {inner: _serialize_option(inner, each) for inner, each in given(value).items()}
     if callable(value):
-        raise Unusable(f"{name}= is a function, which no text can hold: set it where the file system is loaded")
+        raise Unusable(f"{name}= is a function, which text cannot hold: set it where the file system is loaded")
     return dict(value) if hasattr(value, "keys") else list(value) if isinstance(value, tuple) else value  # type: ignore[call-overload]

@@ -38,7 +38,7 @@ _WHOLE = -1  # the whole dimension
 
 
 class Shapes:
-    """The option ``chunks`` or ``shards`` of a copy, resolved for one array after another.
+    """The option ``chunks`` or ``shards`` of a copy, resolved for each array in turn.
 
     A sequence applies to every array of that many dimensions. In a mapping, the name of a dimension gives the size
     along it in every array that has it, except coordinates (arrays of one dimension with the array's own name); the
@@ -80,8 +80,8 @@ class Shapes:
         """Raise ``Unusable`` for a name or shape that fits no array; the message suggests a similar name."""
         for name in self._by_name.keys() - self._used:
             known = sorted(self._known - {""})
-            near = suggest_word(name, known, f"; there are {', '.join(known)}" if known else "")
-            raise Unusable(f"{self.what}: no array and no dimension is called {name!r}{near}")
+            near = suggest_word(name, known, f"; names are {', '.join(known)}" if known else "")
+            raise Unusable(f"{self.what}: unknown array or dimension {name!r}{near}")
         if self._by_rank is not None and not self._used:
             raise Unusable(f"{self.what} {self._by_rank} are {len(self._by_rank)}, but no array has so many dimensions")
 
@@ -289,8 +289,8 @@ def codecs_v3(text: str, item_bytes: int) -> list[dict[str, Any]]:
 def _parse_codec(text: str) -> tuple[str, int]:
     name, colon, level = text.strip().lower().partition(":")
     if name not in CODECS:
-        others = f"; there are {', '.join(CODECS)}"
-        raise Unusable(f"no codec is called {name!r}{suggest_word(name, CODECS, others)}")
+        others = f"; codecs are {', '.join(CODECS)}"
+        raise Unusable(f"unknown codec {name!r}{suggest_word(name, CODECS, others)}")
     if name == "none":
         if colon:
             raise Unusable(f"codec {text!r}: 'none' has no level")
@@ -336,7 +336,7 @@ def open_node(source: str, store: StoreOptions | str | None) -> Node:
     except PenstockError:
         raise
     except FileNotFoundError as error:
-        raise NotFound("no zarr array or group is there", url=url) from error
+        raise NotFound("no zarr array or group found", url=url) from error
     except (ValueError, KeyError, TypeError) as error:
         raise Damaged(f"zarr cannot read the metadata: {error}", url=url) from error
 

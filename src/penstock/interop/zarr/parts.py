@@ -115,7 +115,7 @@ def copy(
     """
     if job is None:
         if part is not None or on is not None:
-            raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+            raise Unusable("part= and on= distribute the parts of a job: pass job=, a folder for its records")
         given = os.fspath(source) if isinstance(source, str | os.PathLike) else source
         options = CopyOptions(chunks, shards, codec, zarr_format, memory_bytes, dry_run, resume, overwrite)
         run = CopyRun(given, os.fspath(dest), options, store)
@@ -126,7 +126,7 @@ def copy(
     for name, asked, instead in (
         ("dry_run", dry_run, "leave out job="),
         ("resume", resume, "the same call continues a job"),
-        ("overwrite", overwrite, "delete what is there first (penstock rm -r)"),
+        ("overwrite", overwrite, "delete the destination first (penstock rm -r)"),
     ):
         if asked:
             raise Unusable(f"{name}= is for a copy without job=: {instead}")
@@ -135,7 +135,7 @@ def copy(
     try:
         text = json.dumps({name: value for name, value in kept.items() if value is not None})
     except TypeError as error:
-        raise Unusable(f"the records of a job hold numbers, texts, lists and mappings of them only: {error}") from None
+        raise Unusable(f"the records of a job must hold only numbers, texts, lists and mappings: {error}") from None
     stores = StoreOptions() if store is None else store
     operation = _ZarrCopy(parse(source).url.rstrip("/"), parse(dest).url.rstrip("/"), text, stores)
     return _in_parts(operation, job, JobOptions(part, on, progress))
@@ -218,7 +218,7 @@ def _run(operation: _ZarrCopy, digest: str) -> CopyRun:
     if _digest_run(run) != digest:
         raise StateMismatch(
             "cannot copy by this plan: the source was written since, or this is another version of Penstock; delete "
-            "the records (penstock jobs rm) and what is at the destination, and begin anew",
+            "the records (penstock jobs rm) and the destination, and start over",
             url=run.journal.url,
         )
     return run

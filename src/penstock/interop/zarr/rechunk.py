@@ -147,12 +147,12 @@ class Region(NamedTuple):
 
 
 class CopyRun:
-    """A copy in progress; ``result`` has what was done so far."""
+    """A copy in progress; ``result`` has the progress so far."""
 
     def __init__(self, source: str | Node, dest: str, options: CopyOptions, store: StoreOptions | str | None) -> None:
         """Open the source and plan the copy; write nothing. Raises the errors of ``copy``."""
         if options.resume and options.overwrite:
-            raise Unusable("resume goes on with what is there, and overwrite deletes it: choose one")
+            raise Unusable("resume= continues an existing copy, and overwrite= deletes it: pass one of them")
         self.options = options
         self.journal_s = _JOURNAL_S
         self._dest = Store(dest, store=store)
@@ -195,7 +195,7 @@ class CopyRun:
                 self.journal.add(new)
         if self.versions() != self._versions:
             raise DatasetChanged(
-                "the source was written while it was copied: begin anew with --overwrite (overwrite=True)",
+                "the source was written while it was copied: start over with --overwrite (overwrite=True)",
                 url=public_url(self._where),
             )
         self.publish()
@@ -248,9 +248,7 @@ class CopyRun:
         *where, here = origin.address(folder)
         *other, there = self._target.address(self._base)
         if where == other and (str(here).startswith(str(there)) or str(there).startswith(str(here))):
-            raise Unusable(
-                f"{source} and the destination contain one another: choose another destination", url=self._dest.url
-            )
+            raise Unusable(f"{source} and the destination overlap: choose another destination", url=self._dest.url)
 
     def _is_complete(self) -> bool:
         """Return whether an earlier run has completed this copy; if so, delete the rest of its journal.
@@ -262,7 +260,7 @@ class CopyRun:
         if max((each.modified or 0 for each in self._chunks()), default=0) > self.journal.completed(
             self._copying.objects
         ):
-            message = "the source was written after the copy there was complete: begin anew with --overwrite"
+            message = "the source was written after its copy was complete: start over with --overwrite"
             raise StateMismatch(message, url=self.journal.url)
         self.journal.end()
         self.result.resumed, self.result.complete = self.result.regions, True
@@ -337,7 +335,7 @@ def _copy(source: zarr.Array[Any], dest: zarr.Array[Any], region: Region, stop: 
     # zarr omits chunks that equal the fill value, and treats every NaN as equal, whatever its bits.
     dest.with_config({"write_empty_chunks": True})[region.box] = values
     if not _equal(values, _read(dest, region)):
-        raise ChecksumMismatch(f"{_describe_region(region)} is not what was written", url=str(dest.store_path))
+        raise ChecksumMismatch(f"{_describe_region(region)} does not match the written data", url=str(dest.store_path))
 
 
 def _read(array: zarr.Array[Any], region: Region) -> object:
@@ -403,14 +401,14 @@ class Journal:
 
     def check(self, plan: dict[str, Any], digest: str, versions: str) -> None:
         if plan.get("version") != _VERSION or plan.get("digest") != digest:
-            message = "the unfinished copy there is of another source, or of other chunks, shards or codecs"
-            raise StateMismatch(f"{message}: repeat it as it was begun, or begin anew with --overwrite", url=self.url)
+            message = "the unfinished copy has a different source, or different chunks, shards or codecs"
+            raise StateMismatch(f"{message}: repeat the same call, or start over with --overwrite", url=self.url)
         if plan.get("versions") != versions:
-            message = "the source was written since the unfinished copy there was begun: begin anew with --overwrite"
+            message = "the source was written after the unfinished copy began: start over with --overwrite"
             raise StateMismatch(message, url=self.url)
 
     def done(self, regions: int) -> set[int]:
-        """Return the numbers, of so many, of the regions that are written and verified: one request for each run."""
+        """Return the numbers of the written and verified regions: one request for each run."""
         found: set[int] = set()
         for key in self._keys():
             for start, stop in self._read(key, [[COUNT, COUNT]]) or ():
@@ -433,8 +431,8 @@ class Journal:
             if not page.entries:
                 continue
             if page.entries[0].key.startswith(self._folder):
-                remedy = "--resume (resume=True) goes on with it, --overwrite begins anew"
-                raise AlreadyExists(f"an unfinished copy is there: {remedy}", url=self.url)
+                remedy = "--resume (resume=True) continues it, --overwrite starts over"
+                raise AlreadyExists(f"an unfinished copy exists: {remedy}", url=self.url)
             remedy = "choose another, or --overwrite (overwrite=True) deletes what is there"
             raise AlreadyExists(f"the destination is not empty: {remedy}", url=self.url)
 
@@ -465,7 +463,7 @@ class Journal:
             yield from (each.key for each in page.entries if "/done-" in each.key)
 
     def _read(self, key: str, form: object) -> Any:
-        data, what = self._read_bytes(key), "the journal of an unfinished copy (begin anew with --overwrite)"
+        data, what = self._read_bytes(key), "the journal of an unfinished copy (start over with --overwrite)"
         return None if data is None else read_json(data, form, what, self._source.url(key))
 
     def _read_bytes(self, key: str) -> bytes | None:

@@ -60,7 +60,7 @@ class Regions:
 def object_reads(grids: Grids, box: tuple[int, ...]) -> int:
     """Return the total number of reads of source objects: the product, over dimensions, of the sums over regions.
 
-    An object that lies in several regions is read once for each of them. The minimum is the number of objects.
+    An object in several regions is read once for each of them. The minimum is the number of objects.
     """
     return prod(map(_reads, grids.shape, grids.source, box))
 
@@ -104,8 +104,8 @@ def regions(grids: Grids, limit_bytes: int, most_bytes: int) -> Regions:
     needed = memory_bytes(grids, least)
     if needed > most_bytes:
         raise Unusable(
-            f"an object of {'x'.join(map(str, least))} elements needs {_mib(needed)} of memory to be copied, but "
-            f"{_mib(most_bytes)} are allowed: choose smaller shards or chunks, or allow more (--memory, memory_bytes=)"
+            f"an object of {'x'.join(map(str, least))} elements needs {_mib(needed)} of memory for its copy, but "
+            f"only {_mib(most_bytes)} are allowed: choose smaller ones, or allow more (--memory, memory_bytes=)"
         )
     best, alone = (_best(grids, max(size_bytes, needed)) for size_bytes in (limit_bytes, most_bytes))
     if object_reads(grids, best) > _DEAR * object_reads(grids, alone):

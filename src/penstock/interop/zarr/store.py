@@ -99,7 +99,7 @@ class Store(AbstractStore):
         super().__init__(read_only=switch(read_only, "read_only"))
         location = parse(url)
         if public_url(location.url) != location.url:
-            raise InvalidURL("a URL with a query names one object, and a Store holds many", url=location.url)
+            raise InvalidURL("a URL with a query names a single object, not a Store", url=location.url)
         self._location = location.at(location.key.rstrip("/"))
         self._given = store
         self._forbidden = switch(forbidden_is_missing, "forbidden_is_missing")
@@ -238,7 +238,7 @@ class Store(AbstractStore):
             return await self._clipped(key, request)
 
     async def _of_one_version(self, span: Span) -> bytes:
-        """Read a part of an object: a chunk of a shard in the version of the index that the task has read before."""
+        """Read a part of an object: a chunk of a shard in the version of the index that the task has read."""
         index, url = _last.get(), self._source.url(span.key)
         if index.url == url and (span.start > 0 or (index.at_end and not span.start)):
             return await read(self._source, span._replace(etag=index.version))
@@ -248,7 +248,7 @@ class Store(AbstractStore):
         return data
 
     async def _clipped(self, key: str, request: ByteRequest) -> bytes:
-        """Read the part of a request that lies within the object; a HEAD returns the size."""
+        """Read the part of a request within the object; a HEAD returns the size."""
         span = clip_request(request, await stat(self._source, self._full(key)))
         return await read(self._source, span) if span.start != span.stop else b""
 
@@ -327,7 +327,7 @@ class Store(AbstractStore):
         self._check_writable()
         await self._ensure_open()
         if not isinstance(value, Buffer):
-            message = f"a Buffer of zarr's is written, not {type(value).__name__}"  # type: ignore[unreachable]
+            message = f"value must be a Buffer of zarr, got {type(value).__name__}"  # type: ignore[unreachable]
             raise TypeError(message)
         self._location.at(self._full(key))  # raises InvalidURL
         _last.set(_Index())
@@ -392,7 +392,7 @@ class Store(AbstractStore):
         if not key.isascii() or ".." in key:
             self._location.at(full)
             if ".." in key.split("/"):
-                raise InvalidURL("a key with '..' in it names no object of zarr's", url=self._source.url(full))
+                raise InvalidURL("a key with '..' is not a key of zarr", url=self._source.url(full))
         return full
 
     def _again(self, *, read_only: bool) -> partial[Store]:
@@ -480,7 +480,7 @@ _SPARE = 16
 
 
 def array_of(key: str) -> str | None:
-    """Return the name of the array of which ``key`` is a chunk; None for other objects, such as metadata."""
+    """Return the name of the array with the chunk ``key``; None for other objects, such as metadata."""
     found = _INDICES(key)
     return None if found is None else key[: found.start()]
 

@@ -1,1 +1,1 @@
-"""Copies of objects: ``evidence`` that a copy is needed, ``copy`` of one object, ``transfer`` of many for cp and mv."""
+"""Copies of objects: ``evidence`` about needed copies, ``copy`` of one object, ``transfer`` of many for cp and mv."""

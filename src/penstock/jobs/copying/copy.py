@@ -129,7 +129,7 @@ async def _relay(job: CopyJob, moved: Callable[[int], None], stop: Event) -> Non
 
 
 async def _complete_metadata(job: CopyJob, *, pinned: bool) -> ObjectMeta:
-    """Return the object with its checksum and, if the destination can store them, content type and metadata.
+    """Return the object with its checksum and, if the destination stores them, content type and metadata.
 
     One request to a store; none for a small object that goes to a folder, because the response to its read has the
     checksum. With ``pinned`` it has a version, too, which a web server's index page does not name.
@@ -169,7 +169,7 @@ def _stream(
                     running.update(piece)
                 moved(len(piece))
         if running is not None and checksum is not None and not running.matches():
-            message = f"the bytes that were read do not match the store's {checksum.name}: copy it again"
+            message = f"the bytes read do not match the store's {checksum.name}: copy it again"
             raise ChecksumMismatch(message, url=job.source.url(job.meta.key))
         # A store pins every read to the listed version; a file may have changed in the meantime.
         if local(job.source):

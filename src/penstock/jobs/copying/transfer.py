@@ -116,7 +116,7 @@ class _StepWork:
         if step.note:
             return "skipped"
         if local(self._target) and (path := self._link(step.to)):
-            raise Unusable("cannot write through this link to a directory: remove it, or name it as DEST", url=path)
+            raise Unusable("cannot write through this link to a directory: remove it, or pass its target", url=path)
         # Without a dry run, the file system refuses it.
         if self.how.dry_run and local(self._target) and (path := in_the_way("", step.to)):
             raise Unusable(f"{obstacle(path)}: remove it, or name another DEST", url=path)

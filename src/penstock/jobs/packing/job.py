@@ -1,6 +1,6 @@
 """``ps.pack``: in this process as ``pack`` does it; with ``job``, each shard is a part.
 
-Where shards begin is computed from names and sizes when the job is planned. The catalog of what is packed is kept with
+Borders of shards are computed from names and sizes when the job is planned. The catalog is kept with
 the records, so that every part has the same samples. The last step writes the manifest and the catalog.
 """
 
@@ -121,7 +121,7 @@ def pack(  # noqa: PLR0913  each is named in the call
     transform is not compared: pass ``overwrite=True`` after a change of it. ``pack.json`` names the shards, with sizes
     and SHA-256.
 
-    MDS, mosaicml-streaming's format, has columns in place of names, which are not kept, and ``index.json`` beside the
+    MDS, mosaicml-streaming's format, has columns in place of names, which are not kept, and ``index.json`` next to the
     shards, which its readers need. Every sample has the same fields. Bytes become ``bytes`` (``jpg``: ``jpeg``,
     ``png``: ``png``), other values the encoding of their type; ``columns={"cls": "int"}`` names them, chooses among the
     fields, and takes numbers from text.
@@ -147,7 +147,7 @@ def pack(  # noqa: PLR0913  each is named in the call
         include: Globs over the key below a URL, of which one must match.
         exclude: Globs of which none may match.
         columns: For MDS: encodings of the columns by name; default: by the values of the first sample.
-        overwrite: Write all shards anew, whatever is at the destination; with a job, those without a record.
+        overwrite: Rewrite all shards at the destination; with a job, those without a record.
         verify: Read each shard back and compare it.
         job: Folder for the records; the catalog is written once all shards are.
         part: This process's share of the shards, such as ``"3/16"``; with ``job``.
@@ -164,7 +164,7 @@ def pack(  # noqa: PLR0913  each is named in the call
         AlreadyExists: Other shards, or a catalog, are at the destination, and ``overwrite`` is not set.
         Unusable: A name cannot be that of a member, two members would have one place, a sample lacks a column or its
             value does not fit, or an argument is invalid.
-        ChecksumMismatch: A shard that was read back is not what was written.
+        ChecksumMismatch: A shard that was read back differs from the written data.
 
     Example:
         >>> catalog = ps.pack("s3://bucket/train/", "s3://bucket/packed/", samples=100)
@@ -204,7 +204,7 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  
 
 
 def _resolve_source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None]:  # noqa: ANN401  checked here
-    """Return the URL below which the objects lie, and the catalog if one was given."""
+    """Return the URL below which the objects are, and the catalog if one was given."""
     if isinstance(source, Catalog):
         if source.format is not None or source.fields:
             raise Unusable("a job packs plain objects: pack the samples of this catalog without job=")
@@ -216,7 +216,7 @@ def _resolve_source(source: Any, store: StoreOptions | str) -> tuple[str, Catalo
 
 
 def _keep(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
-    """Save a catalog under a name that says its version; other processes may do the same."""
+    """Save a catalog under a name with its version; other processes may do the same."""
     source, key = open_source(url, store)
     if source.stat_existing([key])[0] is None:
         try:
@@ -239,12 +239,12 @@ def _complete(operation: _Pack, how: JobOptions) -> Catalog | None:
 
 
 def _refuse_record_value(value: object) -> None:
-    raise Unusable(f"the records of a job hold texts and numbers only, got {kind_of(value)}")
+    raise Unusable(f"the records of a job must hold only texts and numbers, got {kind_of(value)}")
 
 
 @dataclass(frozen=True, slots=True)
 class _Pack(Operation):
-    """Samples into shards; each shard is a part."""
+    """Packing of samples into shards; each shard is a part."""
 
     name: ClassVar[str] = "pack"
     verb: ClassVar[str] = "packing"
@@ -267,7 +267,7 @@ class _Pack(Operation):
         return Records(self.job, self.store).place(f"{version}.catalog")
 
     def planned(self) -> Planned:
-        """List what is packed, keep the list, and compute where shards begin."""
+        """List the samples to pack, keep the list, and compute the borders of shards."""
         how, version = json.loads(self.how), self.catalog
         if not version:
             found = Catalog.scan(self.source, include=how["include"], exclude=how["exclude"], store=self.store)
@@ -285,7 +285,7 @@ class _Pack(Operation):
         first, stop, version = part.piece[:3]
         made = _plan_packing(self, version).shared_shard(part.number, first, means.count)
         if len(made.offsets) != stop - first:
-            raise Changed("other samples than planned are in a shard: delete the records, and begin anew", url=self.url)
+            raise Changed("a shard contains unplanned samples: delete the records, and start over", url=self.url)
         means.records.keep(part.number, json.dumps(asdict(made)).encode())
         record.counts = {"samples": len(made.offsets), "shards": 1, "shard_bytes": made.size}
         return None

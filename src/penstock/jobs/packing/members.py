@@ -138,7 +138,7 @@ def members_of(given: object, form: ArchiveFormat, globs: tuple[Any, Any], how: 
 
 
 def _refuse_shards(catalog: Catalog) -> None:
-    """Refuse a prefix of nothing but shards, and files that lie beside them: whole files would become samples."""
+    """Refuse a prefix of nothing but shards and their side files: whole files would become samples."""
     ends = tuple(suffixes())
     names = (span.key.lower().rpartition("/")[2] for span in catalog.spans(range(len(catalog))))
     if all(name.endswith(ends) or name in _BESIDE for name in names):
@@ -351,7 +351,7 @@ class DatasetMembers(Members):
 
     @property
     def only_field(self) -> str:
-        """Name of the only field of a shard's sample, whose bytes have no name of their own."""
+        """Name of the only field of a shard's sample, whose bytes have no separate name."""
         form = self.catalog.format
         fields = getattr(form, "fields", ())
         if isinstance(fields, str) and fields:
@@ -360,7 +360,7 @@ class DatasetMembers(Members):
 
 
 class Coming:
-    """Samples from any number on, one at a time; the next one is kept until it is taken."""
+    """Samples from a given number on, one at a time; the next sample is kept until it is taken."""
 
     def __init__(self, members: Members) -> None:
         self._members = members
@@ -377,7 +377,7 @@ class Coming:
         return self._next
 
     def advance(self) -> None:
-        """Go on to the next sample, once the bytes of this one were taken."""
+        """Advance to the next sample, once the bytes of this sample were taken."""
         assert self._reading is not None  # noqa: S101  seek came first
         self._next = next(self._reading, None)
 
@@ -402,8 +402,8 @@ def encode_field(value: object, name: str, url: str) -> Bytes | None:
             return value.encode()
         except UnicodeEncodeError as error:
             raise Unusable(
-                f"the field {name!r} is a text that UTF-8 cannot hold, half of a pair of surrogates ({error.reason}): "
-                "mend it in the source, or leave the field (fields=…) or the sample out",
+                f"the field {name!r} is not valid text, it contains a lone surrogate ({error.reason}): "
+                "correct it in the source, or leave the field (fields=…) or the sample out",
                 url=url,
             ) from None
     if isinstance(value, (np.generic, np.ndarray)):
@@ -422,7 +422,7 @@ def encode_field(value: object, name: str, url: str) -> Bytes | None:
 
 
 def split_member_name(form: ArchiveFormat, name: str, url: str) -> tuple[str, str]:
-    """Return the key and the field of a member's name; refuse a name that would not be read again."""
+    """Return the key and the field of a member's name; refuse a name that readers would ignore."""
     try:
         check_member(name)
         found = form.split(name, 0)
@@ -436,5 +436,5 @@ def split_member_name(form: ArchiveFormat, name: str, url: str) -> tuple[str, st
             url=url,
         ) from None
     if found is None:
-        raise Unusable(f"the name {name!r} is one that readers leave out (__…__): leave it out (exclude=…)", url=url)
+        raise Unusable(f"readers ignore the name {name!r} (__…__): leave it out (exclude=…)", url=url)
     return found

@@ -1,8 +1,8 @@
 """``ps.pack`` in this process: objects or samples into shards with their catalog, the same bytes every time.
 
-1. ``members_of`` lists and groups what is to be packed, and refuses names that cannot be members.
-2. ``Destination`` looks at what is there: a finished pack, shards of an interrupted one, or something else.
-3. Each shard is written in one step. A record beside it, written just before it appears, has its digest and the places
+1. ``members_of`` lists and groups the objects to pack, and refuses names that cannot be members.
+2. ``Destination`` checks its contents: a finished pack, shards of an interrupted one, or other objects.
+3. Each shard is written in one step. A record next to it, written just before it appears, has its digest and the places
    of its samples; then the shard is read back and compared.
 4. ``pack.json`` names the shards with their digests, and the catalog comes last. Records are then deleted.
 
@@ -98,7 +98,7 @@ class PackOptions:
             switch(getattr(self, name), name)
 
     def limited(self, form_name: str) -> PackOptions:
-        """Return these options with the most bytes that a format has by default, if neither limit is given."""
+        """Return these options with the format's default maximum of bytes, if neither limit is given."""
         if self.samples is not None or self.bytes is not None:
             return self
         return replace(self, bytes=MDS_BYTES if form_name == "mds" else _SHARD_BYTES)
@@ -113,7 +113,7 @@ def make_packing(
     *,
     progress: bool | None = None,
 ) -> Packing:
-    """Return a pack that can begin: arguments are checked, and samples and the destination are listed."""
+    """Return a pack ready to begin: arguments are checked, and samples and the destination are listed."""
     check_choice(form_name, (*_CONTENT,), "format")
     mds, options = form_name == "mds", options.limited(form_name)
     if options.columns is not None:
@@ -154,7 +154,7 @@ def _check_apart(source: Source, prefix: str, target: Source, base: str) -> None
 
 @dataclass(frozen=True, slots=True)
 class ShardRecord:
-    """Shard that was written, or is about to appear; a record beside the shard has these fields."""
+    """Shard that was written, or is about to appear; a record next to the shard has these fields."""
 
     plan: str  # digest of all that the bytes of shards depend on
     first: int  # number of the first sample
@@ -175,12 +175,12 @@ class ShardRecord:
 
 
 class Destination:
-    """Prefix of the shards, and the objects with our names that are there."""
+    """Prefix of the shards, and its existing objects with our names."""
 
     def __init__(
         self, source: Source, base: str, *, overwrite: bool, mds: bool = False, only: Sequence[str] | None = None
     ) -> None:
-        """List the names that begin as those of shards, or look for ``only`` some; a HEAD for each that is named."""
+        """List the names of shards, or look up ``only`` some; a HEAD for each of these."""
         self.source, self.base, self.overwrite = source, base, overwrite
         self.last = (_CATALOG, _MANIFEST, INDEX) if mds else (_CATALOG, _MANIFEST)
         self.found: dict[str, tuple[int, str]] = {}  # size and ETag, by name
@@ -195,7 +195,7 @@ class Destination:
         return self.source.url(self.base + name)
 
     def finished(self, plan: str) -> Catalog | None:
-        """Return the catalog of a finished pack of this plan; None if nothing finished is there."""
+        """Return the catalog of a finished pack of this plan; None without one."""
         there = [name for name in self.last if name in self.found]
         if not there:
             return None
@@ -207,10 +207,10 @@ class Destination:
                 return None
             self.delete([name for name in self.found if name.endswith(_PARTIAL)])
             return Catalog.open(self.url(_CATALOG), root=self.url(""), store=self.source.options)
-        raise self.refusal(there[0], "a pack of another source, or with other arguments, is there")
+        raise self.refusal(there[0], "the destination has a pack of a different source or with different arguments")
 
     def clear(self) -> None:
-        """Delete what ends a pack that is to be replaced: what it says of the shards will not hold any more."""
+        """Delete the manifest and catalog of a pack to be replaced, because its shards will change."""
         with suppress(Damaged):
             if (known := self._manifest()) is not None and known["format"]["name"] == "mds":
                 self.found.setdefault(INDEX, (0, ""))
@@ -239,7 +239,7 @@ class Destination:
         self.source.delete([self.base + name for name in names])
 
     def delete_late_records(self) -> None:
-        """Delete records of the finished pack that slower processes wrote after its last step had deleted them."""
+        """Delete records that slower processes wrote after the pack's last step had deleted all."""
         late = [name for name in self.found if name.endswith(_PARTIAL)]
         if not late or (known := self._manifest()) is None:
             return
@@ -258,7 +258,7 @@ class Destination:
 
 
 class Packing:
-    """Pack in progress; ``plan`` is a digest of all that the bytes of shards depend on."""
+    """Pack in progress; ``plan`` is a digest of everything that determines the bytes of shards."""
 
     def __init__(self, members: Members, form: ShardFormat, options: PackOptions, there: Destination) -> None:
         self.members, self._form, self._options, self._there = members, form, options, there
@@ -294,12 +294,12 @@ class Packing:
         return f"shard-{number:0{_DIGITS}}.{self._form.name}"
 
     def starts(self) -> list[int]:
-        """Return the first sample of each shard; refuse samples that have to be read to know."""
+        """Return the first sample of each shard; refuse samples that must be read to find it."""
         options, members = self._options, self.members
         if options.bytes is None:
             return [*range(0, len(members.rows), options.samples or 1)]
         if not isinstance(members, ObjectMembers) or self._form.name not in ENCODERS:
-            raise Unusable("where shards begin is not known before they are written: pass samples= in place of bytes=")
+            raise Unusable("with bytes=, the borders of shards are not known in advance: pass samples= instead")
         starts, writing = [0], self._archive()
         for number, sample in enumerate(members.measured()):
             if writing.is_full(sample):
@@ -309,7 +309,7 @@ class Packing:
         return starts
 
     def at(self, only: Sequence[str] | None = None) -> Packing:
-        """Return this pack with what is at the destination now, or of it ``only`` some names."""
+        """Return this pack with the current objects at the destination, or ``only`` some names."""
         there, now = self._there, copy(self)
         now._there = Destination(  # noqa: SLF001  its own class
             there.source, there.base, overwrite=there.overwrite, mds=bool(self._columns), only=only
@@ -318,7 +318,7 @@ class Packing:
         return now
 
     def shared_shard(self, number: int, first: int, count: Callable[[int, int], None]) -> ShardRecord:
-        """Write one shard, if it is not there already; return its record. Other processes may do the same."""
+        """Write one shard unless it exists; return its record. Other processes may do the same."""
         name = self.name(number)
         for _ in range(_LOOKS):
             # It is the other's shard, which is looked at anew.
@@ -333,25 +333,25 @@ class Packing:
             return packing._known(name, first) or packing._written(name, first)  # noqa: SLF001
 
     def now(self, name: str, record: ShardRecord) -> ShardRecord:
-        """Return a record with the version of the shard that is there; another process may have written it since."""
+        """Return a record with the shard's current version; another process may have written it since."""
         there = self._there
         size, etag = there.found.get(name, (-1, ""))
         if size != record.size:
-            raise NotFound("a shard that was written is not there any more", url=there.url(name))
+            raise NotFound("a shard that was written has been deleted", url=there.url(name))
         if etag == record.etag:
             return record
         self.compare(name, record, etag)
         return replace(record, etag=etag)
 
     def check(self) -> bool:
-        """Return whether this pack is finished; refuse what is there of other packs."""
+        """Return whether this pack is finished; refuse objects of other packs."""
         if self._there.finished(self.plan) is not None:
             return True
         self._check_others()
         return False
 
     def clear(self) -> None:
-        """End unfinished uploads of shards, which killed processes have left, once all shards are written."""
+        """Abort unfinished uploads of killed processes, once all shards are written."""
         there = self._there
         if local(there.source) or not there.source.supports(Multipart):
             return
@@ -364,15 +364,15 @@ class Packing:
         for name in self._there.found:
             found = _OURS.fullmatch(name)
             if found and not found[2] and name + _PARTIAL not in self._there.found and not self._there.overwrite:
-                raise self._there.refusal(name, "a shard is there that this pack has not written")
+                raise self._there.refusal(name, "found a shard that this pack did not write")
 
     def _known(self, name: str, first: int) -> ShardRecord | None:
-        """Return the record of a shard that is there already, whole and as it would be written."""
+        """Return the record of an existing shard that is complete and equal to the planned one."""
         there = self._there
         record, found = there.record(name, self.plan, first), there.found.get(name)
         if found is None:
             if name + _PARTIAL in there.found and record is None and not there.overwrite:
-                raise there.refusal(name + _PARTIAL, "an interrupted pack of another source, or with other arguments")
+                raise there.refusal(name + _PARTIAL, "an interrupted pack has a different source or arguments")
             return None
         size, etag = found
         if record is not None and record.size == size and (not record.etag or not etag or record.etag == etag):
@@ -385,11 +385,11 @@ class Packing:
                 self._count(len(record.offsets), sum(record.sizes))
                 return record
         if not there.overwrite:
-            raise there.refusal(name, "something else than this pack's shard is there")
+            raise there.refusal(name, "found an object that is not this pack's shard")
         return None
 
     def stream(self, named: Callable[[int], str]) -> Generator[tuple[str, ShardRecord]]:
-        """Write all samples over what is there; yield each compared shard's name and record, which is not kept."""
+        """Overwrite the destination with all samples; yield each shard's name and unkept record."""
         there, kind, at = self._there, _CONTENT[self._form.name], 0
         number = 0
         with closing(self._coming):
@@ -428,7 +428,7 @@ class Packing:
         return _ShardWriting(ENCODERS[self._form.name](), self._options, self._count)
 
     def _settled(self, name: str, record: ShardRecord, etag: str) -> ShardRecord:
-        """Compare a shard with its record, unless that was done, and keep the record with the shard's version."""
+        """Compare a shard with its record, unless done before, and keep the record with the shard's version."""
         if record.compared:
             return record
         if self._options.verify:
@@ -446,7 +446,7 @@ class Packing:
                 sha256.update(each)
         if sha256.hexdigest() != record.sha256:
             raise ChecksumMismatch(
-                "the shard was read back, and is not what was written: pass overwrite=True to write it again",
+                "the shard differs from the written data when read back: pass overwrite=True to write it again",
                 url=source.url(key),
             )
 
@@ -456,7 +456,7 @@ class Packing:
         names = {name for name, _ in records}
         old = [name for name in there.found if (ours := _OURS.fullmatch(name)) and not ours[2] and name not in names]
         if old and not there.overwrite:
-            raise there.refusal(old[0], "a shard is there that this pack has not written")
+            raise there.refusal(old[0], "found a shard that this pack did not write")
         shards = Shards(
             there.source, there.base, [Shard(there.base + name, each.size, each.etag) for name, each in records], form
         )
@@ -511,7 +511,7 @@ class Packing:
 
 
 class _ShardWriting:
-    """Bytes of one shard, and what is known of them once they were written."""
+    """Bytes of one shard, with digest and version once written."""
 
     def __init__(self, encoder: ArchiveEncoder, options: PackOptions, count: Callable[[int, int], None]) -> None:
         self._encoder, self._options, self._count = encoder, options, count

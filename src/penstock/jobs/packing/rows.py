@@ -59,7 +59,7 @@ _TEXTS = {
 
 
 class RowColumns(NamedTuple):
-    """Columns of a pack, without that of the key."""
+    """Columns of a pack, without the key."""
 
     names: tuple[str, ...]
     single: bool  # the only image of each sample lies in the column ``image``, whatever its suffix
@@ -79,7 +79,7 @@ class RowColumns(NamedTuple):
         return pa.schema([pa.field(KEY, pa.string(), nullable=False), *kinds.items()], metadata=metadata)
 
     def compression(self) -> dict[str, str]:
-        """Return the compression of each leaf: images and other bytes are left as they are, to be read in place."""
+        """Return the compression of each leaf: images and other bytes stay uncompressed, to be read in place."""
         found = {KEY: "zstd"}
         for name in self.names:
             if is_image(name):
@@ -90,7 +90,7 @@ class RowColumns(NamedTuple):
 
 
 def columns_of(fields: Iterable[str], images: int) -> RowColumns:
-    """Return the columns for samples of ``fields``, at most ``images`` of which are images in one sample."""
+    """Return the columns for samples of ``fields``, with at most ``images`` images in one sample."""
     fields = [*fields]
     columns = RowColumns((), images <= 1)
     names = dict.fromkeys(map(columns.column, fields))
@@ -99,7 +99,7 @@ def columns_of(fields: Iterable[str], images: int) -> RowColumns:
     if len(names) > _MOST_COLUMNS:
         shown = ", ".join(map(repr, [*names][:3]))
         raise Unusable(
-            f"the samples have more than {_MOST_COLUMNS} fields ({shown}, …), each of which would be a column: leave "
+            f"the samples have more than {_MOST_COLUMNS} fields ({shown}, …), each a separate column: leave "
             "some out (exclude=…), pass another key=, or pack as tar"
         )
     return columns._replace(names=(*names,))
@@ -273,13 +273,13 @@ def _open_parquet_writer(sink: _Sink, schema: Any, columns: RowColumns) -> Any: 
 
 
 def _bound_row_bytes(sample: Packable) -> int:
-    """Return a bound of the bytes that a sample adds to a file, whatever its values compress to."""
+    """Return the upper bound of the bytes that a sample adds to a file, without compression."""
     sizes = [len(sample.key.encode()), *(each.size + len(each.name.encode()) for each in sample.members)]
     return sum(size + (size >> 7) + _VALUE_BYTES for size in sizes)
 
 
 def _data(member: PackedMember) -> bytes:
-    """Return the bytes of a member; refuse a value that is too long, or is not as it was listed."""
+    """Return the bytes of a member; refuse a value that is too long or differs from the listing."""
     if member.size > _MOST_VALUE:
         raise Unusable(
             f"{member.name!r} has {member.size} bytes, and a value in a Parquet file at most {_MOST_VALUE}: leave it "
@@ -293,7 +293,7 @@ def _data(member: PackedMember) -> bytes:
 
 
 class MdsMembers(Members):
-    """Samples of other members, each as a single member, the bytes of its row in ``columns``."""
+    """Samples with a single member each: the bytes of its row in ``columns``."""
 
     def __init__(self, members: Members, rule: ArchiveFormat, given: Mapping[str, str] | None) -> None:
         """Take the columns ``given``, or read the first sample to find them."""
@@ -360,7 +360,7 @@ class MdsMembers(Members):
 
 
 class MdsWriting:
-    """Bytes of one MDS shard, and what is known of them once they were written."""
+    """Bytes of one MDS shard, with digest and version once written."""
 
     def __init__(
         self, columns: tuple[MDSColumn, ...], most: tuple[int | None, int | None], count: Callable[[int, int], None]

@@ -1,4 +1,4 @@
-"""Jobs in parts: operations on any number of objects, whose parts are recorded in a folder and never done twice.
+"""Jobs in parts: operations on any number of objects, whose parts are recorded in a folder and never repeated.
 
 1. A function of ``syncing``, ``packing``, ``indexing`` or ``verify`` makes an ``Operation`` (``operation``), which can
    be pickled and holds no secret, and a ``Job``.

@@ -1,4 +1,4 @@
-"""What carries out the parts of a job: this process, or tasks on a Ray cluster. A carrier knows nothing of the work.
+"""Carriers that run the parts of a job: this process, or tasks on a Ray cluster. A carrier knows nothing of the work.
 
 ``on_each_node`` is for work that belongs to machines, and not to parts.
 """
@@ -47,7 +47,7 @@ _CANCEL_S = 5.0
 
 
 class Here:
-    """Carrier: this process, one part after the other; ``Means.processes`` share the objects of each."""
+    """Carrier: this process, one part after the other; ``Means.processes`` share its objects."""
 
     def carried(self, operation: Operation, parts: Iterator[JobPart], means: Means) -> Generator[Ended]:
         for part in parts:
@@ -66,8 +66,8 @@ class Ray:
             is a client's. A program that has called ``ray.init`` uses that cluster, whatever stands here.
         cpus_per_part: Processors that a part takes from Ray's count; less than one lets more parts run than there
             are processors: for stores that are far away.
-        retries: How often a part is given to another worker when its worker dies; machines that are lost do not count
-            for a minute. A part that takes more workers with it is recorded as failed, and the others go on.
+        retries: Most repeats of a part on another worker when its worker dies; machines that are lost do not count
+            for a minute. A part that takes more workers with it is recorded as failed, and the others continue.
 
     Raises:
         Unusable: The address is not a text, or a number is not positive.
@@ -86,7 +86,7 @@ class Ray:
         # With the address None, Ray starts a new cluster on this machine.
         address: object = self.address
         if not isinstance(address, str) or not address:
-            raise Unusable(f'address must be a text like "auto" or "ray://host:10001", got {address!r}')
+            raise Unusable(f'address must be a str such as "auto" or "ray://host:10001", got {address!r}')
         given: object = self.cpus_per_part
         if not isinstance(given, int | float) or not 0 < given < inf:
             raise Unusable(f"cpus_per_part must be a positive number, got {given!r}")
@@ -145,7 +145,7 @@ class _OnRay:
                         yield ended
 
     def _ended(self, given: dict[Any, _Attempt], limit_s: float, means: Means) -> Iterator[Ended | _Attempt]:
-        """Wait until parts end, and yield them; those whose worker has died as attempts to be made again."""
+        """Wait until parts end, and yield them; parts whose worker died are yielded as attempts to retry."""
         refs = [*given]
         if not refs:
             sleep(limit_s)
@@ -167,7 +167,7 @@ class _OnRay:
             gone = isinstance(error, errors.LocalRayletDiedError | errors.NodeDiedError)
             if gone and self._is_cut_off():
                 raise Unreachable(
-                    "cannot give out parts: the Ray node that this process belongs to has died; parts that are done "
+                    "cannot distribute parts: the Ray node that this process belongs to has died; parts that are done "
                     "are recorded: repeat the same call",
                     url=means.records.url,
                 ) from error
@@ -195,7 +195,7 @@ class _OnRay:
 
 
 class _Attempt:
-    """Part in Ray's hands, or one that waits to be given to another worker."""
+    """Part that Ray runs, or that waits for another worker."""
 
     def __init__(self, part: JobPart, deaths: int = 0, patience_s: float = _PATIENCE_S) -> None:
         self.part, self.deaths = part, deaths
@@ -212,7 +212,7 @@ class _Attempt:
 
 
 class _Window:
-    """Number of parts that may be in Ray's hands."""
+    """Number of parts that Ray may run."""
 
     def __init__(self, ray: Any, cpus_per_part: float) -> None:  # noqa: ANN401  the library
         self._ray, self._cpus = ray, cpus_per_part
@@ -292,7 +292,7 @@ def _check_version(version: str) -> None:
 
 @contextmanager
 def _connection(ray: Any, address: str) -> Generator[None]:  # noqa: ANN401  the library
-    """Connect to a cluster, unless the program has done so; end what was begun."""
+    """Connect to a cluster, unless the program has done so; disconnect afterwards."""
     if ray.is_initialized():
         yield
         return
@@ -324,7 +324,7 @@ def _reach(address: str) -> None:
 
 @contextmanager
 def _cancel_left_tasks(ray: Any) -> Generator[dict[Any, Any]]:  # noqa: ANN401  the library
-    """Yield a dictionary of tasks in Ray's hands; cancel those that are left, and give them some seconds to end."""
+    """Yield a dictionary of Ray's tasks; at the end, cancel the rest and give them some seconds."""
     given: dict[Any, Any] = {}
     try:
         yield given
@@ -337,7 +337,7 @@ def _cancel_left_tasks(ray: Any) -> Generator[dict[Any, Any]]:  # noqa: ANN401  
 
 
 def _cause(error: Exception) -> Exception:
-    """Return what a task has raised, if it is Penstock's; what to do if the workers lack Penstock; else the error."""
+    """Return the task's Penstock error; an error with advice if workers lack Penstock; else the original error."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, PenstockError):
         return cause

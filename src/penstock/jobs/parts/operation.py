@@ -1,4 +1,4 @@
-"""An operation in parts, as all carriers see it, and the one function that does a part and records it."""
+"""An operation in parts, as all carriers see it, and the function that runs and records a part."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FAILURES = 20  # in the record of a part
 
 
 class Planned(NamedTuple):
-    """Parts of a job, each as JSON: what its operation needs, then the number of objects and of bytes."""
+    """Parts of a job, each as JSON: its operation's data, then the number of objects and of bytes."""
 
     parts: Sequence[Sequence[Any]]
     objects: int
@@ -78,7 +78,7 @@ class Operation(ABC):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """URLs of what is read and written: the same ones at another endpoint are another job."""
+        """URLs to read and write: equal URLs at another endpoint are another job."""
         return tuple(getattr(self, name) for name in self.places)
 
     @property
@@ -92,17 +92,17 @@ class Operation(ABC):
 
     @abstractmethod
     def planned(self) -> Planned:
-        """Return the parts; every process finds the same ones of the same source."""
+        """Return the parts: every process derives the same parts from the same source."""
 
     def piece(self, plan: JobPlan, number: int) -> Any:  # noqa: ANN401  JSON; operations override it
         return plan.parts[number]
 
     @abstractmethod
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
-        """Do a part, count in ``record``, and return the worst failure; repeated, it finds the same."""
+        """Do a part, count in ``record``, and return the worst failure; repeatable with the same result."""
 
     def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: B027  most operations end with their parts
-        """Do what comes after all parts. Several processes may do it at once, with equal results."""
+        """Do the last step, after all parts. Several processes may do it at once, with equal results."""
 
 
 def fail(record: PartRecord, error: PenstockError, url: str = "") -> None:
@@ -112,7 +112,7 @@ def fail(record: PartRecord, error: PenstockError, url: str = "") -> None:
 
 
 def done(operation: Operation, part: JobPart, means: Means) -> Ended:
-    """Do a part and write its record, whatever becomes of it; raise ``NoSpace`` if no further part can succeed."""
+    """Do a part and write its record, also after a failure; raise ``NoSpace`` if no further part can succeed."""
     records = means.records
     scope = traced("part", str, records.url)
     with scope:

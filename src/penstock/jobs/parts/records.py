@@ -1,12 +1,12 @@
 """Records of a job that is done in parts: objects in a folder of a bucket, each written in one step.
 
-- ``plan.json``: what is done, and the parts. It is written once; a second planner takes the first one's.
-- ``done/RUN/000012.json``: what part 12 did. A part without this record is done again, so every part can be done twice.
+- ``plan.json``: the operation and its parts. It is written once; a second planner takes the first one's.
+- ``done/RUN/000012.json``: the result of part 12. A part without this record is repeated.
 - ``failed/RUN/000012.json``: the same, of a part in which objects failed.
-- ``data/RUN/000012``: what the last step of some operations needs of a part.
+- ``data/RUN/000012``: data of a part for the last step of some operations.
 - ``finished/RUN.json``: the last step was done.
 
-RUN is drawn with the plan. So what a process writes whose job was deleted, and begun anew, is never read.
+RUN is drawn with the plan. So records of a deleted job are never read by its successor.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Records:
         except NotFound:
             return None
         if meta.size > _MOST_BYTES:
-            raise Damaged(f"the plan of a job has at most {_MOST_BYTES} bytes", url=self._source.url(key))
+            raise Damaged(f"the plan of a job must have at most {_MOST_BYTES} bytes", url=self._source.url(key))
         found = JobPlan.decoded(
             self._source.read(Span(key, 0, meta.size, meta.etag, whole=True)), self._source.url(key)
         )
@@ -178,7 +178,7 @@ class Records:
         return found
 
     def planned(self, made: Callable[[], JobPlan], like: JobPlan, part: object = list) -> JobPlan:
-        """Return the plan, made and published first if there is none; refuse that of another job than ``like``."""
+        """Return the plan, created and published first if missing; refuse the plan of a job other than ``like``."""
         found, made_here = self.plan(), ""
         if found is None:
             try:
@@ -195,7 +195,7 @@ class Records:
             alike = {name for name, value in pairs if found.arguments.get(name, ...) == value}
             its, mine = (f"{each.operation} with {_format_arguments(each, alike)}" for each in (found, like))
             raise Unusable(
-                f"the job there is another: {its}, not {mine}; choose another job=, or delete it (penstock jobs rm)",
+                f"job= has a different job: {its}, not {mine}; choose another job=, or delete it (penstock jobs rm)",
                 url=self.url,
             )
         if found.run != made_here:
@@ -208,7 +208,7 @@ class Records:
 
     def _below(self, kind: str) -> str:
         if not self.run and self.plan() is None:
-            raise NotFound("no job has its plan here", url=self.url)
+            raise NotFound("no plan of a job found", url=self.url)
         return f"{self._base}{kind}{self.run}"
 
     def _name(self, kind: str, part: int, end: str = ".json") -> str:
@@ -223,7 +223,7 @@ class Records:
                     yield int(number), entry
 
     def write(self, record: PartRecord, *, again: bool = False) -> None:
-        """Write what a part did; ``again``: an earlier attempt has failed, whose record this one replaces."""
+        """Write the record of a part; ``again``: replace the record of an earlier, failed attempt."""
         name = self._name(_FAILED if record.failed else _DONE, record.part)
         self._source.put(name, json.dumps(asdict(record)).encode())
         if again and not record.failed:
@@ -232,7 +232,7 @@ class Records:
     def read(self, chosen: Callable[[int], bool] | None = None, *, failed: bool = False) -> Iterator[PartRecord]:
         """Yield the records of parts that are done, or of those in which objects failed: one request each, in parallel.
 
-        ``chosen`` says of which parts; the default is all. A process that does the same part may write its record anew
+        ``chosen`` says of which parts; the default is all. A process that does the same part may rewrite its record
         meanwhile: any version is read.
         """
         found = self._listed(_FAILED if failed else _DONE)
@@ -282,11 +282,11 @@ class Records:
         return f"{self.url}{_DATA}{name}"
 
     def keep(self, part: int, data: bytes) -> None:
-        """Keep what the last step needs of a part, before its record is written."""
+        """Keep data of a part for the last step, before its record is written."""
         self._source.put(self._name(_DATA, part, ""), data)
 
     def kept(self, parts: int) -> Iterator[tuple[str, bytes]]:
-        """Yield URL and content of what was kept of each of the parts, in order; read ahead."""
+        """Yield URL and content of the kept data of each part, in order; read ahead."""
         keys = [self._name(_DATA, part, "") for part in range(parts)]
         with self._source.lookahead(map(Span, keys)) as bodies:
             for key, body in zip(keys, bodies, strict=True):
@@ -308,14 +308,14 @@ class Records:
         if self.plan() is not None:
             found.append(self._base + _PLAN)
         if not found:
-            raise NotFound("no job has its plan here", url=self.url)
+            raise NotFound("no plan of a job found", url=self.url)
         self._source.delete(found[:-1])
         self._source.delete(found[-1:])
         return len(found)
 
 
 def jobs_below(url: str | os.PathLike[str], store: StoreOptions | str) -> Iterator[Records]:
-    """Yield the jobs whose folders lie directly in ``url``, and the one that it is: two requests for each folder."""
+    """Yield the jobs whose folders are directly in ``url``, and the one that it is: two requests for each folder."""
     source, key = open_source(url, store)
     base = as_folder(key)
     folders = [base]

@@ -1,4 +1,4 @@
-"""Report of a job, from its records: what was done, skipped and failed, how fast, on which machines, what bound it."""
+"""Report of a job, from its records: results, failures, rate, machines and bottleneck."""
 
 from __future__ import annotations
 
@@ -89,19 +89,19 @@ class JobReport:
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes of the parts that are done, a second of wall time."""
+        """Bytes of finished parts per second of wall time."""
         moved = sum(number for name, number in self.counts.items() if name.endswith("bytes"))
         return moved / self.wall_seconds if self.wall_seconds else 0.0
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the parts that are left take at the rate so far; None before there is a rate."""
+        """Seconds that the remaining parts take at the rate so far; None before there is a rate."""
         left = self.parts - self.parts_done
         return self.wall_seconds / self.parts_done * left if self.parts_done and self.wall_seconds else None
 
     @property
     def bound(self) -> str:
-        """What bound the job: the processors, or waiting for stores; empty before a part is done."""
+        """The bottleneck of the job: the processors, or waiting for stores; empty before a part is done."""
         if not self.seconds:
             return ""
         share = self.cpu_seconds / self.seconds

@@ -1,4 +1,4 @@
-"""The loop of every job in parts: plan, give parts to a carrier, note what ended, finish."""
+"""The loop of every job in parts: plan, give parts to a carrier, record results, finish."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Job:
             whole(how.processes, "processes", 1)
         if how.on is not None and how.processes not in (None, 1):
             raise Unusable(
-                f"processes={how.processes} is for this machine, and on= gives each part to a process of the cluster: "
+                f"processes={how.processes} is for one machine, but on= gives each part to a process of the cluster: "
                 "leave it out"
             )
         self._carrier = carrier(how.on, operation)
@@ -133,8 +133,8 @@ class Job:
             raise worst
         if sums.parts_done < len(mine):
             raise NotFound(
-                "records of this job were deleted while it ran: penstock jobs rm deletes the others, and the same "
-                "call then begins anew",
+                "records of this job were deleted while it ran: delete the rest (penstock jobs rm), then repeat "
+                "the call to start over",
                 url=self.records.url,
             )
         self._finish()
@@ -152,7 +152,7 @@ class Job:
             self.records.finish()
 
     def _finish_once(self) -> None:
-        """Do the last step; other processes may do it at the same time, and then get in the way."""
+        """Do the last step; other processes may do it at the same time, and interfere."""
         for _ in range(_LOOKS):
             with suppress(Conflict, Damaged, NotFound):
                 return self.operation.finish(self.plan, self.records)
@@ -162,7 +162,7 @@ class Job:
 
     @contextmanager
     def _interrupted(self) -> Generator[None]:
-        """Say how to go on when the work is interrupted, by Ctrl-C or by SIGTERM."""
+        """Print how to continue when the work is interrupted, by Ctrl-C or SIGTERM."""
         try:
             with _terminable():
                 yield
@@ -175,13 +175,13 @@ class Job:
 
 
 def require_job(part: str | None, on: Ray | None) -> None:
-    """Refuse options that share the parts of a job, in a call without one."""
+    """Refuse options that distribute the parts of a job, in a call without a job."""
     if part is not None or on is not None:
-        raise Unusable("part= and on= share the parts of a job: pass job=, a folder for its records")
+        raise Unusable("part= and on= distribute the parts of a job: pass job=, a folder for its records")
 
 
 def complete_job(operation: Operation, job: str | os.PathLike[str], how: JobOptions, read: Callable[[], T]) -> T | None:
-    """Do a job, and read what its last step (of any process) has written; None if others have parts left."""
+    """Do a job, and read the result of its last step (of any process); None if others have parts left."""
     work = Job(operation, job, how)
     work.work()
     if not work.records.finished():
@@ -198,7 +198,7 @@ def _count_record(record: PartRecord, objects: int) -> JobCounts:
 
 
 class _PlannedCounter:
-    """Counter that each part brings to its planned size when it ends."""
+    """Counter that reaches each part's planned size when the part ends."""
 
     def __init__(self, count: Count) -> None:
         self._count, self._objects, self._bytes = count, 0, 0
@@ -208,7 +208,7 @@ class _PlannedCounter:
         self._count(objects, size_bytes)
 
     def part(self, objects: int, size_bytes: int) -> None:
-        """Count what is missing to these totals of the part that has ended."""
+        """Count the difference between these totals of a finished part and its progress."""
         self._count(objects - self._objects, size_bytes - self._bytes)
         self._objects = self._bytes = 0
 

@@ -1,8 +1,8 @@
 """``ps.sync`` and ``ps.copy_tree``: in this process as ``sync`` does it; with ``job``, ranges of names are parts.
 
 1. The source is listed once; each part is a range of its names (``cut_keys``). The plan is published in the job's
-folder. 2. A part lists its range on both sides, copies what differs, and deletes what only the destination has, if
-asked to. 3. The record of the part comes last. The same call, or another process, goes on with parts that have none.
+folder. 2. A part lists its range on both sides, copies differing objects, and deletes those only at the destination, if
+asked to. 3. The record of the part comes last. The same call, or another process, continues with parts that have none.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def sync(  # noqa: PLR0913  each is named in the call
 
     Raises:
         NotFound: The source has no objects to copy. Nothing was changed.
-        Unusable: One tree lies in the other; ``delete`` on a protected place; a switch that is not True or False;
-            ``part``, ``on`` or ``part_objects`` without ``job``. With ``job``: it lies in a tree or has another job,
+        Unusable: One tree contains the other; ``delete`` on a protected place; a switch that is not True or False;
+            ``part``, ``on`` or ``part_objects`` without ``job``. With ``job``: it is in a tree or has another job,
             ``dry_run``, or ``on`` with ``report``.
         PenstockError: The worst failure, after all other objects were copied; nothing was deleted, or nothing in parts
             with failures. The same call tries failed objects again.
@@ -185,7 +185,7 @@ def copy_tree(  # noqa: PLR0913  each is named in the call
 
     Raises:
         NotFound: The source has no objects to copy.
-        Unusable: One tree lies in the other, the job's folder in one of them; the folder has another job; or ``on`` is
+        Unusable: One tree contains the other, the job's folder in one of them; the folder has another job; or ``on`` is
             given with ``report``, which lists the objects of this process, or with options that hold a secret.
         PenstockError: The worst failure, after all other objects and parts. The same call tries failed objects again.
 
@@ -217,7 +217,7 @@ def _in_parts(
     if run.options.dry_run:
         raise Unusable("dry_run=True (--dry-run) shows what one process would do: leave out job= (--job)")
     if how.on is not None and report is not None:
-        raise Unusable("report= lists what this process copies, and on= copies elsewhere: read the records of the job")
+        raise Unusable("report= lists copies of this process, but on= uses others: read the records of the job")
     here, there = (side.url(prefix) for side, prefix in run.mirror.trees)
     records = Records(job, store)
     check_apart(records, store, here, there)
@@ -261,7 +261,7 @@ class OfRanges(Operation):
     part: ClassVar[object] = [str, COUNT, COUNT]
 
     def piece(self, plan: JobPlan, number: int) -> tuple[str, str | None]:
-        """Return the name before a part, and its last name: ranges leave no gaps, and the last one has no end."""
+        """Return the name before a part, and its last name: ranges have no gaps, and the last has no end."""
         after = plan.parts[number - 1][0] if number else ""
         return after, None if number + 1 == len(plan.parts) else plan.parts[number][0]
 
@@ -319,7 +319,7 @@ class _Sync(OfRanges):
         return worst
 
     def finish(self, plan: JobPlan, records: Records) -> None:  # noqa: ARG002  of every operation
-        """Remove what killed writers have left in a directory, once for all parts."""
+        """Remove files of killed writers from a directory, once for all parts."""
         self._run().clear()
 
     @property
@@ -332,7 +332,7 @@ class _Sync(OfRanges):
 
 @lru_cache(maxsize=1)
 def _sieve(url: str, store: StoreOptions | str, run: str) -> Sieve:  # noqa: ARG001  part of the key
-    """Return the sieve of the source's objects that the planner has kept for a run of the job."""
+    """Return the Bloom filter of the source's objects that the planner has kept for a run of the job."""
     source, key = open_source(url, store)
     data = source.read(Span(key))
     if len(data) != _HEAD.size + SIEVE_BYTES:

@@ -106,7 +106,7 @@ class Mirror:
         return one_bucket(self.source, self.target) or (local(self.source) and local(self.target))
 
     def identity(self) -> tuple[int, int] | None:
-        """Return device and inode of a local source directory, which another one of its name does not have."""
+        """Return device and inode of a local source directory, which identify it."""
         if local(self.source):
             with suppress(OSError):
                 found = os.stat(f"/{self.prefix}")
@@ -133,10 +133,10 @@ class Mirror:
             return
         name = self.prefix.rstrip("/")
         if name and not local(self.source) and self.source.stat_existing([name])[0] is not None:
-            raise Unusable("a single object: penstock cp copies it", url=self.source.url(name))
+            raise Unusable("this is a single object: use penstock cp", url=self.source.url(name))
         if not empty:
             danger = ", and delete would empty the destination" if deleting else ""
-            message = f"nothing is there, or chosen{elsewhere(self.source.root)}{danger}"
+            message = f"no object found or chosen{elsewhere(self.source.root)}{danger}"
             remedy = "correct the source, or say --allow-empty (allow_empty=True)"
             raise NotFound(f"{message}: {remedy}", url=self.source.url(self.prefix))
 
@@ -177,7 +177,7 @@ def open_mirror(
         there.require(Delete, base)
     _check_source(here, prefix)
     if local(there) and os.path.isfile(f"/{base.rstrip('/')}"):
-        raise Unusable("the destination is a file, and should hold several", url=there.url(base))
+        raise Unusable("the destination is a file: name a directory or prefix", url=there.url(base))
     mirror = Mirror(here, prefix, there, base, chosen)
     _check_apart(mirror)
     if how.delete:
@@ -188,7 +188,7 @@ def open_mirror(
             check_lived_in(place)
         # The root of a profile may be a prefix of its bucket.
         if not (str(there.address(base)[-1]) or how.whole_bucket or how.dry_run):
-            raise Unusable("delete in a whole bucket? say --whole-bucket (whole_bucket=True)", url=there.root)
+            raise Unusable("this deletes in a whole bucket: pass --whole-bucket (whole_bucket=True)", url=there.root)
     return mirror
 
 
@@ -196,14 +196,14 @@ def _check_source(source: Source, prefix: str) -> None:
     path = f"/{prefix}"
     if local(source) and not os.path.isdir(path):
         if os.path.isfile(path.rstrip("/")):
-            raise Unusable("a single file: penstock cp copies it", url=source.url(prefix.rstrip("/")))
+            raise Unusable("this is a single file: use penstock cp", url=source.url(prefix.rstrip("/")))
         raise NotFound(f"no such directory{elsewhere(source.root)}", url=source.url(prefix))
 
 
 def _check_apart(mirror: Mirror) -> None:
-    """Refuse trees that are equal or lie in one another: by URL and, on this machine, also by device and inode."""
+    """Refuse trees that are equal or overlap: by URL and, on this machine, also by device and inode."""
     here, there = mirror.source.url(mirror.prefix), mirror.target.url(mirror.base)
-    message = f"source and destination contain one another: {here} and {there}"
+    message = f"source and destination overlap: {here} and {there}"
     *where, mine = mirror.source.address(mirror.prefix)
     *place, its = mirror.target.address(mirror.base)
     if where == place and (str(mine).startswith(str(its)) or str(its).startswith(str(mine))):

@@ -53,7 +53,7 @@ class SyncRun:
         store: StoreOptions | str,
         piece: tuple[str, str | None] = ("", None),
     ) -> None:
-        """Open the two trees; ``piece`` is the name before the first that takes part, and the last one."""
+        """Open the two trees; ``piece`` has the name before the range, and its last name."""
         self.options = options
         after, until = piece
         self.mirror = replace(open_mirror(source, dest, options, store), after=after, until=until)
@@ -111,12 +111,12 @@ class SyncRun:
             clear_unfinished(self.mirror.target, self.mirror.base)
 
     def _replaced(self) -> Outcome:
-        """Return the failure of a source that was renamed or unmounted: its objects only seem to be deleted."""
+        """Return the failure of a source that was renamed or unmounted: its objects only appear to be deleted."""
         url = self.mirror.source.url(self.mirror.prefix)
         return Outcome(url, "", 0, "failed", error=Changed("no longer the directory that was listed", url=url))
 
     def _overlap(self) -> Outcome | None:
-        """Return the failure of a destination that may contain the source, or lie in it, under a different name."""
+        """Return the failure of a destination that may contain the source, or be in it, under a different name."""
         if not self._surplus or self.mirror.apart:
             return None
         sieve = self.sieve()
@@ -179,7 +179,7 @@ class SyncRun:
         return cost_bytes(task.step.meta) * (2 if both else 1)
 
     def _tasks(self, planned: Iterator[CopyStep]) -> Iterator[_Task]:
-        """Yield tasks for objects that differ or may differ; remember surplus objects, and count equal ones."""
+        """Yield tasks for objects that differ or may differ; record surplus objects, and count equal ones."""
         for step, there in pair_steps(planned, self.mirror.listed(self.mirror.target, self.mirror.base)):
             if step is None:
                 if there is not None and self.options.delete and self.mirror.deletable(there):
@@ -206,7 +206,7 @@ class SyncRun:
         if step.fault:
             raise Unusable(step.fault, url=mirror.source.url(step.meta.key))
         if local(mirror.target) and (path := self._link(step.to)):
-            raise Unusable("cannot write through this link to a directory: remove it, or name it as DEST", url=path)
+            raise Unusable("cannot write through this link to a directory: remove it, or pass its target", url=path)
         job = CopyJob(mirror.source, step.meta, mirror.target, step.to, stamped=True)
         if task.there is not None and await is_proven(job, task.there, by_time=not self.options.checksum):
             return None
@@ -238,12 +238,12 @@ class SyncRun:
         if now.size != meta.size or not alike:
             raise Changed("not deleted: the object was written to since it was compared", url=target.url(meta.key))
         if await self._has(mirror.prefix + meta.key[len(mirror.base) :]):
-            raise Changed("not deleted: the source has it since it was listed", url=target.url(meta.key))
+            raise Changed("not deleted: the source has a new object of this name", url=target.url(meta.key))
         await tasks.delete(target, meta.key)
         return "deleted"
 
     async def _has(self, key: str) -> bool:
-        """Return whether the source has an object now: one request, and a listing if it seems to be there."""
+        """Return whether the source has an object now: one request, and a listing if it may exist."""
         try:
             await tasks.head(self.mirror.source, key)
         except NotFound:

@@ -1,4 +1,4 @@
-"""``ps.verify``: what lies below a URL is compared with another tree or a catalog, or is read as a whole.
+"""``ps.verify``: a tree is compared with another tree or a catalog, or is read as a whole.
 
 - Without anything to compare with, each object is read, and its bytes and name go into a digest of the tree. Digests
   are added up, so that the order and the parts do not matter.
@@ -136,9 +136,7 @@ def verify(  # noqa: PLR0913  each is named in the call
         operation = _RangeComparison(here, *chosen, given, most)
     elif os.fspath(against).endswith(_CATALOG):
         if any(chosen):
-            raise Unusable(
-                "include= and exclude= choose among objects of trees: save a catalog of those, Catalog.filter"
-            )
+            raise Unusable("include= and exclude= filter trees, not catalogs: save a filtered catalog (Catalog.filter)")
         operation = _RowComparison(here, os.fspath(against), _version(os.fspath(against), given), given, most)
     else:
         other, base = tree(against, given)
@@ -173,7 +171,7 @@ def _make_verified(sums: Sums, operation: Operation) -> Verified:
     digest = f"{sums.digests % (1 << 256):064x}" if isinstance(operation, _RangeComparison) else ""
     counts = sums.counts
     if not counts["verified"] and not sums.parts_failed and sums.parts == 1:
-        raise NotFound("nothing is there to be verified", url=str(operation.arguments["url"]))
+        raise NotFound("nothing to verify: no object found", url=str(operation.arguments["url"]))
     return Verified(counts["verified"], counts["verified_bytes"], digest, sums.parts, sums.seconds)
 
 
@@ -233,7 +231,7 @@ class _RangeComparison(_Verifying, OfRanges):
         _, prefix = tree(self.url, self.store)
         found = in_parts(((each.key[len(prefix) :], each.size) for each in self._listed("", None)), self.part_objects)
         if not found.parts:
-            raise NotFound("nothing is there to be verified", url=self.url)
+            raise NotFound("nothing to verify: no object found", url=self.url)
         return found
 
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
@@ -352,7 +350,7 @@ class _RowComparison(_Verifying):
         async def described(meta: ObjectMeta) -> int:
             found = await tasks.head(source, meta.key)
             if meta.size >= 0 and found.size != meta.size:
-                raise Changed(f"has {found.size:,} bytes, and the catalog says {meta.size:,}", url=source.url(meta.key))
+                raise Changed(f"has {found.size:,} bytes, but {meta.size:,} in the catalog", url=source.url(meta.key))
             if meta.etag and found.etag != meta.etag:
                 raise Changed("has another version than the catalog", url=source.url(meta.key))
             return 0
@@ -377,5 +375,5 @@ def _open_catalog(against: str, version: str, url: str, store: StoreOptions | st
     if _version(against, store) != version:
         raise Changed("the catalog was replaced while it was compared: repeat the call", url=against)
     if catalog.fields:
-        raise Unusable("the samples of the catalog are at several places: verify each place for itself", url=against)
+        raise Unusable("the samples of the catalog are in several places: verify each place separately", url=against)
     return catalog

@@ -54,7 +54,7 @@ def check_names(origins: Iterable[tuple[Source, str]], target: Source, key: str)
         *store, here = source.address(prefix)
         same = source.root != target.root and store == where
         if same and (str(here).startswith(str(there)) or str(there).startswith(str(here))):
-            message = f"{source.url(prefix)} and {target.url(key)} are of one store: name both in the same way"
+            message = f"{source.url(prefix)} and {target.url(key)} are in one store: write both in the same form"
             raise Unusable(message)
 
 
@@ -65,13 +65,13 @@ def link(url: str, store: StoreOptions | str) -> Selection | None:
         return None
     name = key.rstrip("/").rpartition("/")[2]
     if name in (".", ".."):
-        raise Unusable("'.' and '..' are not deleted: name the directory itself", url=source.url(key))
+        raise Unusable("'.' and '..' cannot be deleted: name the directory itself", url=source.url(key))
     bare = resolve_local_key(key.rstrip("/")) if name else ""
     if not bare or not os.path.islink(f"/{bare}"):
         return None
     if key.endswith("/"):
         where = os.path.realpath(f"/{bare}")
-        raise Unusable(f"this is a link: write it without the / for the link itself, or {where}/ for what it leads to")
+        raise Unusable(f"this is a link: write it without the / for the link itself, or {where}/ for its target")
     found = os.lstat(f"/{bare}")
     meta = ObjectMeta(bare, found.st_size, modified=found.st_mtime)
     return Selection(source, Origin(source.root, bare, "object"), meta)
@@ -82,7 +82,7 @@ def check_links(urls: Iterable[str], store: StoreOptions | str) -> None:
     for found in filter(None, (link(url, store) for url in urls)):
         path = f"/{found.origin.prefix}"
         if os.path.isdir(path):
-            message = f"links to directories are not moved: name {os.path.realpath(path)}/ for what is there"
+            message = f"links to directories cannot be moved: name {os.path.realpath(path)}/ for its contents"
             raise Unusable(message, url=path)
 
 

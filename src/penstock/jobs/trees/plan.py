@@ -67,7 +67,7 @@ def refuse_self_copy(origins: Sequence[Origin], dest: Destination) -> None:
     base = dest.key if dest.into else f"{dest.key}/"
     for each in origins:
         if each.kind == "tree" and each.root == dest.root and base.startswith(each.prefix):
-            raise Unusable("the destination is inside the source: copy to a place beside it", url=dest.root + dest.key)
+            raise Unusable("the destination is inside the source: choose another destination", url=dest.root + dest.key)
 
 
 def plan(

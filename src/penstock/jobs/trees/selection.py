@@ -87,9 +87,9 @@ def check_recursive(selected: Selection) -> None:
     """Refuse a glob without ``**`` for ``-r``: a shell would match directories, too, and this leaves them out."""
     origin = selected.origin
     if origin.kind == "glob" and "**" not in origin.glob:
-        advice = "leave out -r, write ** where it has to cross a /, or end a tree's own name with /"
+        advice = "leave out -r, write ** where it has to cross a /, or end the name of a tree with /"
         url = selected.source.url(f"{origin.prefix}{origin.glob}")
-        raise Unusable(f"-r takes trees, and a glob matches objects: {advice}", url=url)
+        raise Unusable(f"-r needs a tree, but a glob matches objects: {advice}", url=url)
 
 
 def select_objects(url: str, store: StoreOptions | str) -> Selection:
@@ -126,14 +126,14 @@ def local(source: Source) -> bool:
 
 
 def left_out(selected: Selection, holds: Callable[[str], bool] = lambda _name: True) -> Iterator[tuple[str, str]]:
-    """Yield path and kind of entries of a local tree that are no objects; ``holds`` chooses names, ``dir/`` or file."""
+    """Yield path and kind of entries of a local tree except objects; ``holds`` chooses names, ``dir/`` or file."""
     if selected.origin.kind == "tree" and local(selected.source):
         yield from below(f"/{selected.origin.prefix}", holds)
 
 
 def elsewhere(url: str) -> str:
     """Return a hint on schemes for the URL of a local path without objects; empty for any other URL."""
-    return "; a path without s3:// in front is one of this machine" if url.startswith("file:") else ""
+    return "; a path without s3:// is local" if url.startswith("file:") else ""
 
 
 def _head(source: Source, key: str) -> ObjectMeta | None:
@@ -164,7 +164,7 @@ def _the_one(tree: Selection, meta: ObjectMeta | None, *, recursive: bool) -> Se
     if meta is not None:
         raise Unusable(f"both an object and a prefix: write {url} for the tree, or leave out -r for the object")
     if not recursive:
-        raise Unusable("a whole tree: -r takes all that is under it", url=url)
+        raise Unusable("this is a whole tree: pass -r for all objects below", url=url)
     return tree
 
 
@@ -177,7 +177,7 @@ def _check_destination(source: Source, base: str, *, tree: bool) -> None:
     if local(source):
         there = f"/{base}"
         if tree and os.path.isfile(there):
-            raise Unusable("the destination is a file, and should hold several", url=source.url(base))
+            raise Unusable("the destination is a file: name a directory or prefix", url=source.url(base))
         under = os.path.isdir(there)
     else:
         under = False
@@ -209,7 +209,7 @@ def tree(url: str | os.PathLike[str], store: StoreOptions | str) -> tuple[Source
 
 
 def in_range(source: Source, prefix: str, after: str, until: str | None) -> Iterator[Sequence[ObjectMeta]]:
-    """Yield pages of the objects below a prefix whose names lie after ``after``, and not after ``until``."""
+    """Yield pages of the objects below a prefix whose names are after ``after``, and not after ``until``."""
     start = prefix + after if after else ""
     stop = None if until is None else encode_key(prefix + until)
     for page in source.pages(prefix, start_after=start):
@@ -221,5 +221,5 @@ def in_range(source: Source, prefix: str, after: str, until: str | None) -> Iter
 
 
 def encode_key(key: str) -> bytes:
-    """Return a key as listings order it."""
+    """Return the sort key of listings."""
     return key.encode("utf-8", "surrogateescape")

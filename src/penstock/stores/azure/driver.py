@@ -148,7 +148,7 @@ class AzureDriver(Reads):
                 if walk is None and not found.hierarchical:
                     return page_of(found, after)
                 if delimiter not in ("", "/"):
-                    raise Unsupported("an account with a hierarchical namespace has folders: the delimiter is '/'")
+                    raise Unsupported("the delimiter must be '/' in an account with a hierarchical namespace")
                 self._hierarchical = True
                 here = walk or Walk.begin(prefix, after, flat=flat)
                 page, following = here.enter(found) if walk or not marker else (_NOTHING, here)
@@ -216,7 +216,7 @@ class AzureDriver(Reads):
         return direct(lambda: upload, blocks=False)
 
     def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        """Send one block; return its id, which takes the place of other stores' ETag."""
+        """Send one block; return its id, which replaces other stores' ETag."""
         block = block_id(upload, part)
         parse = self._versioned("write a part of", key)
         request = self._request("PUT", key, query={"comp": "block", "blockid": block}, body=body)
@@ -333,7 +333,7 @@ def described_in(upload: str) -> dict[str, str]:
 
 
 def block_id(upload: str, part: UploadPart) -> str:
-    """Return a part's block id, as long as those of Azure's SDK for Python: all ids of one object must be."""
+    """Return a part's block id, of a fixed length, as in Azure's SDK for Python: all ids of one object need it."""
     return b64encode(f"{upload[:_TOKEN]}{part.number:08}".encode()).decode()
 
 
@@ -347,7 +347,9 @@ def encode_attributes(attributes: Attributes) -> dict[str, str]:
     names: Iterable[object] = attributes.metadata
     for name in names:
         if not (isinstance(name, str) and _NAME(name)):
-            raise Unusable(f"names of metadata are letters, digits and '_' on Azure, and begin with no digit: {name!r}")
+            raise Unusable(
+                f"metadata names on Azure must be letters, digits and '_', and not begin with a digit: {name!r}"
+            )
     headers = write_metadata(attributes, METADATA)
     return {"x-ms-blob-content-type": headers.pop("content-type"), **headers}
 

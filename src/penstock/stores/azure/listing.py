@@ -277,14 +277,14 @@ def _check_listed_names(prefix: str, items: list[ObjectMeta | str]) -> None:
     names = [each if isinstance(each, str) else each.key for each in items]
     astray = next((name for name in names if not name.startswith(prefix)), None)
     if astray is not None or prefix in (each for each in items if isinstance(each, str)):
-        raise Damaged(f"the listing went astray: asked for what begins with {prefix!r}, it gave {astray or prefix!r}")
+        raise Damaged(f"the listing went astray: {prefix!r} was requested, but it contains {astray or prefix!r}")
     deep = next((each for each in names if len(each) > _MOST_CHARACTERS), None)
     if deep is not None:
         raise Damaged(f"the listing has a name of {len(deep)} characters: {deep[:200]!r}…")
 
 
 def _bound_later_names(last: str) -> bytes:
-    """Return the greatest name that later names cannot precede, if ``last`` was the last name so far.
+    """Return the greatest name that no later name can precede, after the name ``last``.
 
     Later names are greater, but a folder's name is compared with a "/" behind it. The service's order is UTF-16, where
     characters beyond U+FFFF come before those from U+E000 on: names with the former wait for names with the latter.

@@ -28,7 +28,7 @@ class AzureOptions(StoreOptions):
             ``AZURE_STORAGE_CONNECTION_STRING``.
         token: A bearer token of Microsoft Entra ID for ``https://storage.azure.com``, which is not renewed.
         credential: An object whose ``get_token(scope)`` returns a token and when it expires, as those of
-            ``azure-identity`` do, or a function without arguments that returns a bearer token. It is asked anew before
+            ``azure-identity`` do, or a function without arguments that returns a bearer token. It is called before
             a token expires, so it must be safe to call from any thread. Worker processes need one that can be pickled.
         anonymous: Send requests without credentials (public containers); default ``AZURE_STORAGE_ANON``.
         checksums: Compare objects that are read whole with the MD5 that the service has of them: about 0.2 ms of CPU
@@ -37,8 +37,8 @@ class AzureOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
-        cache: Where objects are kept on this machine, so that reading them again needs no request.
-        node: What is shared with other processes of the machine.
+        cache: Cache of objects on this machine, so that reading them again needs no request.
+        node: Resources shared with other processes of the machine.
 
     Example:
         >>> options = ps.AzureOptions(account="name", sas_token="sv=2024-08-04&sig=c2VjcmV0")
@@ -63,4 +63,4 @@ class AzureOptions(StoreOptions):
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} contradict one another: pass one of them")
         if self.credential is not None and not (callable(self.credential) or hasattr(self.credential, "get_token")):
-            raise ConfigError("credential has a method get_token(scope), or is a function that returns a token")
+            raise ConfigError("credential must have a method get_token(scope), or be a function that returns a token")

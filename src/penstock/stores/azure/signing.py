@@ -144,7 +144,7 @@ class AzureSigner:
         return search, (*self._fixed, *lines)
 
     def source(self, key: str, url: str) -> dict[str, str]:
-        """Return the headers that let the service read the source of a copy; an account key signs an SAS for that."""
+        """Return the headers that let the service read the source of a copy: for an account key, a signed SAS."""
         credentials = self._credentials()
         if isinstance(credentials, AccountKey):
             credentials = self._granted(credentials, key, url, "r", self._clock() + _SOURCE_S)
@@ -156,11 +156,11 @@ class AzureSigner:
         return headers
 
     def granted(self, key: str, url: str, permissions: str, until: float) -> str:
-        """Return the query that lets anybody use an object at ``url`` until a time, in seconds since the epoch."""
+        """Return the query that lets anyone use an object at ``url`` until a time, in seconds since the epoch."""
         credentials = self._credentials()
         if not isinstance(credentials, AccountKey):
-            how = {SharedAccess: "a shared access signature signs no other", BearerToken: "a token signs no address"}
-            reason = how.get(type(credentials), "anonymous requests sign no address")
+            how = {SharedAccess: "a shared access signature cannot sign URLs", BearerToken: "a token cannot sign URLs"}
+            reason = how.get(type(credentials), "anonymous access cannot sign URLs")
             raise Unsupported(f"{reason}: pass the account's key (account_key, or a connection string with it)")
         return self._granted(credentials, key, url, permissions, until).query
 

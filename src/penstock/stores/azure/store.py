@@ -80,7 +80,7 @@ class Azure(Store):
         account, endpoint = locate_container(settings, host)
         if not (is_secured(endpoint) or settings.anonymous or settings.key.value):
             raise ConfigError(
-                f"{endpoint} has no TLS, and a token or a shared access signature would go there for all to read: "
+                f"{endpoint} has no TLS, and a token or a shared access signature would be sent unencrypted: "
                 "write https://, or pass account_key=, which is never sent",
                 url=opening.root,
             )
@@ -187,7 +187,7 @@ class SourcedValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AzureSettings:
-    """Account and how to use it, without the parts that the URL names: see ``locate_container``.
+    """Settings of an account, without the parts in the URL: see ``locate_container``.
 
     Attributes:
         account: The account; empty if only the URL can name it.

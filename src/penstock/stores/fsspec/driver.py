@@ -92,14 +92,14 @@ class FsspecDriver:
         with self._using("look up", key) as (fs, path):
             found = self._look(fs, path, key)
             if found.size == UNKNOWN_SIZE:
-                raise Unsupported("the filesystem does not say how long this is, so it can only be read whole")
+                raise Unsupported("the filesystem does not report the file's size, so the file can only be read whole")
             return found
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         """List everything on one page, in UTF-8 byte order; all results of fsspec are in memory at once."""
         del token  # a second page does not exist
         if delimiter not in ("", "/"):
-            raise Unsupported("filesystems list directories: the delimiter is '/'", url=self.url(prefix))
+            raise Unsupported("the delimiter must be '/' for a filesystem", url=self.url(prefix))
 
         def run() -> Page:
             with self._using("list", prefix) as (fs, path):
@@ -119,7 +119,7 @@ class FsspecDriver:
                 return 0
             data = fs.cat_file(path) if span.whole else self._cut(fs, path, start, stop)
             if span.whole and len(data) != target.size:
-                raise Changed(f"the file has {len(data)} bytes and was listed with {target.size}")
+                raise Changed(f"the file has {len(data)} bytes, but was listed with {target.size}")
             if span.etag:
                 self._pinned(fs, path, span.etag)
             if len(data) < target.size:
@@ -138,12 +138,12 @@ class FsspecDriver:
                 raise Truncated("the file ends before the range does") from error
             raise
         if len(data) > stop - start:
-            raise Damaged(f"asked for {stop - start} bytes, the filesystem gave {len(data)}")
+            raise Damaged(f"{stop - start} bytes were requested, but the filesystem returned {len(data)}")
         return data
 
     def _check_empty(self, found: ObjectMeta, span: Span) -> None:
         if span.whole and found.size > 0:
-            raise Changed(f"the file has {found.size} bytes and was listed with 0")
+            raise Changed(f"the file has {found.size} bytes, but was listed with 0")
         if span.etag and span.etag != found.etag:
             raise Changed(_LATER)
 
@@ -242,7 +242,7 @@ class FsspecDriver:
     def _publish(self, fs: Any, aside: str, path: str) -> str:  # noqa: ANN401  likewise
         if aside != path:
             if fs.isdir(path):
-                raise Unusable("this is a directory, and files are written")
+                raise Unusable("cannot write: this is a directory")
             with irrevocable():
                 _rename(fs, aside, path)
         return self._look(fs, path, "").etag
@@ -467,7 +467,7 @@ _NAMED: Mapping[str, type[PenstockError]] = {
 
 
 def translate_error(error: Exception, action: str, url: str, secrets: Iterable[str] = ()) -> PenstockError:
-    """Return an error of ``action`` as a Penstock error; a cause that holds one of the ``secrets`` is left out."""
+    """Return an error of ``action`` as a Penstock error; a cause that contains one of the ``secrets`` is left out."""
     if isinstance(error, PenstockError):
         error.url = error.url or url
         return error
@@ -504,13 +504,13 @@ def filesystem_class(protocol: str, url: str) -> type[AbstractFileSystem]:
     """Return fsspec's class for a protocol; raise ``InvalidURL`` if the class is Penstock's own."""
     from fsspec import get_filesystem_class
 
-    back = InvalidURL("this leads through fsspec back to Penstock: leave 'fsspec+' away", url=url)
+    back = InvalidURL("fsspec would call Penstock for this URL: leave out 'fsspec+'", url=url)
     if protocol == "penstock":
         raise back
     try:
         found: type[AbstractFileSystem] = get_filesystem_class(protocol)
     except ValueError as error:
-        raise UnknownScheme(f"fsspec knows no protocol {protocol!r}", url=url) from error
+        raise UnknownScheme(f"fsspec has no protocol {protocol!r}", url=url) from error
     except ImportError as error:
         raise MissingExtra(f"fsspec cannot open {protocol}://: {error}", url=url) from error
     if found.__module__.partition(".")[0] == "penstock":
@@ -519,7 +519,7 @@ def filesystem_class(protocol: str, url: str) -> type[AbstractFileSystem]:
 
 
 class Instances:
-    """Pool of the instances for one root. FTP clients and the like have one connection, which two calls would mix up.
+    """Pool of the instances for one root. FTP clients and the like have one connection, not for parallel calls.
 
     fsspec's cached instances are never used: other libraries may use them at the same time.
     """
@@ -567,13 +567,13 @@ _loops: list[Any] = []  # fsspec's event loop at the last fork of this process
 
 
 def _note() -> None:
-    """Hold the loop before a fork, so that it is not freed in the child before ``_reset_fsspec`` runs."""
+    """Keep the loop referenced during a fork, so that the child does not free it before ``_reset_fsspec``."""
     asyn = sys.modules.get("fsspec.asyn")
     _loops[:] = [] if asyn is None else [each for each in asyn.loop if each is not None]
 
 
 def _reset_fsspec() -> None:
-    """Reset fsspec in a forked child, and keep the remains of its loop away from the parent's.
+    """Reset fsspec in a forked child, and separate its loop from the parent's.
 
     Parent and child share one epoll set. A loop, a session or a connection that is freed in the child removes its
     sockets from that set, and the parent would wait for them forever. Closed loops leave the set alone, and so do their

@@ -21,8 +21,8 @@ class FsspecOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
-        cache: Where objects are kept on this machine, so that reading them again needs no request.
-        node: What is shared with other processes of the machine.
+        cache: Cache of objects on this machine, so that reading them again needs no request.
+        node: Resources shared with other processes of the machine.
 
     Example:
         >>> with ps.open("fsspec+memory://folder/notes.txt", "w", store=ps.FsspecOptions()) as file:
@@ -39,5 +39,5 @@ class FsspecOptions(StoreOptions):
         if options is None:
             return
         if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
-            raise ConfigError("storage_options is a mapping of names to values: {'username': …}")
+            raise ConfigError("storage_options must be a mapping of names to values: {'username': …}")
         object.__setattr__(self, "storage_options", HiddenMapping(options))

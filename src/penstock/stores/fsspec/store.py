@@ -94,7 +94,7 @@ class Fsspec(Store):
 
 
 def _sort_arguments(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the arguments that may decide which files are read, in one order; so for mappings within."""
+    """Return the arguments that may decide which files are read, sorted, also in nested mappings."""
     named = sorted([(str(name), each) for name, each in arguments.items() if not _PROOF(str(name))], key=itemgetter(0))
     return [(name, _sort_arguments(each) if isinstance(each, Mapping) else each) for name, each in named]
 

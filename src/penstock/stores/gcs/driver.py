@@ -192,7 +192,7 @@ class GCSDriver(S3Driver):
 
 
 def _waits(key: str) -> bool:
-    """Return whether an object is staged, in the whole bucket or in a part of it that a profile shows."""
+    """Return whether an object is staged, in the whole bucket or in a profile's part of it."""
     return key.startswith(STAGED) or f"/{STAGED}" in key
 
 
@@ -349,8 +349,8 @@ class Google(Dialect):
         sign = credentials.sign if isinstance(credentials, ServiceToken) else None
         if not isinstance(credentials, ServiceToken) or sign is None:
             raise Unsupported(
-                "an access token signs no address: use an HMAC key (access_key, secret_key), or the file of a service "
-                "account, which holds a private key (credentials_file)"
+                "cannot presign with an access token: use an HMAC key (access_key, secret_key), or a service "
+                "account's file, which holds a private key (credentials_file)"
             )
         fields = {"Credential": credentials.account, **payer}
         return signed_query(address, _SCHEME, "GOOG4-RSA-SHA256", fields, lambda text: sign(text.encode()).hex())

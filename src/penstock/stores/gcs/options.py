@@ -33,7 +33,7 @@ class GCSOptions(StoreOptions):
             ``https://storage.googleapis.com``.
         user_project: The project that pays for requests to a bucket with Requester Pays.
         credentials_file: A file of Google's credentials in JSON (a service account's key, workload identity, …);
-            default ``GOOGLE_APPLICATION_CREDENTIALS``, then what ``google.auth.default()`` finds.
+            default ``GOOGLE_APPLICATION_CREDENTIALS``, then the result of ``google.auth.default()``.
         credentials_json: The text of such a file; never shown, logged or written.
         credentials: A function of your own that returns ``ps.credentials.BearerToken``; called again before the token
             expires. It is pickled for workers, so define it at a module's level.
@@ -48,8 +48,8 @@ class GCSOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
-        cache: Where objects are kept on this machine, so that reading them again needs no request.
-        node: What is shared with other processes of the machine.
+        cache: Cache of objects on this machine, so that reading them again needs no request.
+        node: Resources shared with other processes of the machine.
 
     Example:
         >>> options = ps.GCSOptions(credentials_file="key.json", user_project="billed")
@@ -73,4 +73,4 @@ class GCSOptions(StoreOptions):
         check_sources(self, *_SOURCES)
         given = [name for name in _SOURCES if getattr(self, name) not in (None, False)]
         if self.service_account is not None and given and given[0] in ("anonymous", "access_key"):
-            raise ConfigError(f"service_account needs Google's credentials, not {given[0]}")
+            raise ConfigError(f"service_account needs Google's credentials: leave out {given[0]}")

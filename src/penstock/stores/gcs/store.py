@@ -89,7 +89,7 @@ class GCS(Store):
         access = _access(options, environ, emulated=named == _EMULATOR)
         if access == "token" and endpoint is not None and endpoint.startswith("http:") and not is_here(endpoint):
             message = (
-                f"{named} is plain HTTP to another machine: anybody on the way could read and use a token sent there; "
+                f"{named} is plain HTTP to another machine: anyone on the network could read and use the token; "
                 "use https://, or anonymous=True for a server that wants no credentials"
             )
             raise ConfigError(message)
@@ -105,7 +105,7 @@ class GCS(Store):
         return settings, identity
 
     def key_fault(self, key: str) -> str:
-        """Refuse what "Object name requirements" of Google's documentation refuses."""
+        """Refuse keys that violate "Object name requirements" of Google's documentation."""
         if key in (".", ".."):
             return f"{key!r} cannot be an object of Google Cloud Storage: choose another name"
         if "\r" in key or "\n" in key:
@@ -133,7 +133,7 @@ CHAIN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GCSSettings:
-    """Location of Google Cloud Storage and how to use it.
+    """Location and settings of Google Cloud Storage.
 
     Attributes:
         endpoint: ``scheme://host[:port][/path]``; None for Google's own.
@@ -241,7 +241,7 @@ class GoogleCredentials:
             named = "GCSOptions.credentials_file" if options.credentials_file else "GOOGLE_APPLICATION_CREDENTIALS"
             file = Path(path).expanduser()
             if not file.is_file():
-                raise ConfigError(f"{named} names {path!r}, which is not there: correct it, or unset it")
+                raise ConfigError(f"{named} names {path!r}, which does not exist: correct it, or unset it")
             return _of(_object(file.read_text("utf-8"), str(file)), scopes, str(file)), str(file)
         folder = environ.get("CLOUDSDK_CONFIG") or Path.home() / ".config" / "gcloud"
         gcloud = Path(folder, "application_default_credentials.json")
@@ -267,7 +267,7 @@ def _token(found: Any, expires_at: float | None, where: str) -> BearerToken:  # 
 
 
 def _of(info: dict[str, Any], scopes: list[str], where: str) -> Any:  # noqa: ANN401  google-auth has no types
-    """Return the credentials that a Google credentials file describes; only types known here are made."""
+    """Return the credentials that a Google credentials file describes; only known types are created."""
     from google.auth import aws, external_account_authorized_user, identity_pool, impersonated_credentials, pluggable
     from google.oauth2 import credentials, service_account
 
@@ -302,7 +302,7 @@ def _wrap_token(token: str) -> Any:  # noqa: ANN401  google-auth has no types
 
 def _clean(secret: str, named: str) -> str:
     if not secret or not all("!" <= char <= "~" for char in secret):
-        message = f"{named} holds a space, a line break or worse: strip it (files of secrets often end in one)"
+        message = f"{named} contains spaces or control characters: strip it (secret files may end in a line break)"
         raise ConfigError(message if secret else f"{named} is empty")
     return secret
 

@@ -231,7 +231,7 @@ class Answers:
         if response.fault is not None or not 200 <= response.status < 300:  # noqa: PLR2004  success
             raise self.error(response, action, key)
         if response.overflow:
-            message = f"cannot {action}: the answer is longer than any that {self._codes.service} gives"
+            message = f"cannot {action}: the answer is too long for {self._codes.service}"
             raise Damaged(message, url=self._store.url(key))
         return response.headers
 
@@ -249,7 +249,7 @@ class Answers:
                 error = refusal.error
                 raise error if refusal.coded else Transient(error.message, url=error.url)
             if name != root and not (child and child_texts(found).get(child)):
-                message = f"cannot {action}: the server answers <{name[:_QUOTED]}> where <{root}> was expected"
+                message = f"cannot {action}: the server answers <{name[:_QUOTED]}> instead of <{root}>"
                 message = message if root else f"cannot {action}: the server answers <{name[:_QUOTED]}>"
                 raise Damaged(f"{message}: not a valid {self._codes.service} answer, check {self._codes.where}")
         return found
@@ -283,7 +283,7 @@ class Answers:
         return parse
 
     def error(self, response: Response, action: str, key: str) -> PenstockError:
-        """Return the error for an answer, even one cut short, and repair what may let a retry succeed."""
+        """Return the error for an answer, even a truncated one, and make the repair that may let a retry succeed."""
         if response.fault is not None and response.status < 300:  # noqa: PLR2004  not a refusal
             response.fault.url = response.fault.url or self._store.url(key)
             return response.fault
@@ -315,7 +315,7 @@ class Answers:
         return refusal
 
     def _repaired(self, refusal: Refusal, response: Response, key: str) -> int:
-        """Make the change that may let a retry succeed, by the row of the code table; return how many retries may."""
+        """Make the repair in the row of the code table; return the number of retries that may then succeed."""
         meaning, credentials = refusal.meaning, self._identity.current()
         if meaning.renews and refusal.coded:
             # Loading may take seconds, longer than a few retries.
@@ -356,7 +356,7 @@ def parse_xml(body: object) -> ET.Element:
     """Return the root element; raise ``Damaged`` for other texts, and beyond the bounds of this module."""
     data = body.strip() if isinstance(body, bytes) else b""
     if _DTD in data or b"\0" in data or _ENCODED.match(data):
-        raise Damaged("the answer is not XML that an object store sends: check endpoint=")
+        raise Damaged("the answer is not XML of an object store: check endpoint=")
     _check_bounds(data)
     try:
         if data.count(_XMLNS) != len(_NAMESPACE.findall(data)):
@@ -416,7 +416,7 @@ def _without_namespaces(data: bytes) -> ET.Element:
 
 
 def make_beginning(verify: Verification, response: Response, bound: int, most_bytes: int, url: str) -> Beginning:
-    """Return a beginning without bytes for an object longer than ``bound`` whose size the answer states."""
+    """Return an empty beginning for an object whose size in the answer exceeds ``bound``."""
     headers = response.headers
     size = 0 if "chunked" in headers.get("transfer-encoding", "") else parse_size(headers.get(verify.size, "")) or 0
     if size > most_bytes or bound == most_bytes:

@@ -1,4 +1,4 @@
-"""Header values: numbers and times, percent-encoding, user metadata, lifetimes of signed URLs. Invalid text gives None.
+"""Header values: numbers and times, percent-encoding, user metadata, lifetimes of signed URLs. Invalid text: None.
 
 User metadata are printable ASCII as it is, RFC 2047's encoded words for all else. AWS decodes encoded words and answers
 with them; other stores keep them as they are. Plain UTF-8 would be damaged on the way: many servers treat 0x85 and 0xA0
@@ -102,22 +102,22 @@ def write_metadata(attributes: Attributes, prefix: str) -> dict[str, str]:
             raise Unusable(f"names of metadata must be letters, digits and '-' or '_', all ASCII, got {name!r}")
         header = f"{prefix}{name.lower()}"
         if header in headers:
-            raise Unusable(f"names of metadata are lower case to a store: there are two that are {name.lower()!r}")
+            raise Unusable(f"two metadata names are equal in lower case: {name.lower()!r}")
         headers[header] = _encode_metadata(name, value)
     return headers
 
 
 def _encode_metadata(name: str, value: object) -> str:
     if not isinstance(value, str):
-        raise Unusable(f"metadata are strings: {name!r} is {type(value).__name__}, pass str(…)")
+        raise Unusable(f"metadata must be strings: {name!r} is {type(value).__name__}, pass str(…)")
     if any(char in value for char in _REFUSED):
-        raise Unusable(f"metadata hold no NUL and no line break: {name!r} does; encode it, as JSON for example")
+        raise Unusable(f"metadata must not contain NUL or line breaks: encode {name!r}, for example as JSON")
     if _PLAIN(value):
         return value
     try:
         return " ".join(f"=?UTF-8?B?{b64encode(piece).decode()}?=" for piece in _split_utf8(value.encode()))
     except UnicodeEncodeError:
-        raise Unusable(f"metadata are text: {name!r} holds half a surrogate pair") from None
+        raise Unusable(f"metadata must be valid text: {name!r} contains a lone surrogate") from None
 
 
 def _split_utf8(text: bytes) -> Iterator[bytes]:
@@ -154,7 +154,7 @@ _USUAL_S = 3600
 
 
 def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: float) -> tuple[int, str]:
-    """Return the lifetime of a URL that is signed at ``now``, in seconds, and a note on what may end it sooner.
+    """Return the lifetime of a URL that is signed at ``now``, in seconds, and a note on a possible earlier end.
 
     ``asked_s=None`` means an hour, or less if the store or the credentials allow less; an explicit lifetime must not
     outlive the credentials.
@@ -165,11 +165,11 @@ def lifetime(asked_s: float | None, most_s: int, credentials: Renewable, now: fl
         raise Unusable(f"expires_s must be at most {most_s:,} seconds here, got {seconds:,}")
     if seconds > left_s or seconds < 1:
         raise Unusable(
-            f"the credentials expire in {max(0, left_s):,.0f} seconds, and no address outlives them: ask for less, or "
+            f"the credentials expire in {max(0, left_s):,.0f} seconds, before the URL: pass a smaller expires_s, or "
             "use keys that last"
         )
     unknown = bool(credentials.token) and credentials.expires_at is None
-    note = "signed with a session token: the address ends with it, at a time that is not known here" if unknown else ""
+    note = "signed with a session token: the URL expires with the token, at an unknown time" if unknown else ""
     return seconds, note
 
 

@@ -113,7 +113,7 @@ def _unescaped_all(keys: list[str]) -> list[str]:
 
 
 def _token(fields: Mapping[str, str], names: tuple[str, ...]) -> str:
-    """Return the token of a truncated listing; several markers are joined by a NUL, which no upload's id holds."""
+    """Return the token of a truncated listing; several markers are joined by a NUL, which no upload's id contains."""
     truncated = fields.get("IsTruncated", "").strip().lower()
     if truncated == "false":
         return ""

@@ -40,7 +40,7 @@ def ca_file(
         return next(filter(os.path.isfile, [*_certifi(), *_SYSTEM_CA_FILES]), None)
     path = Path(text).expanduser()
     if not path.is_file():
-        message = f"{named} names the CA file {text!r}, which is not there: correct it, or unset it for the system's"
+        message = f"{named} names the CA file {text!r}, which does not exist: correct it, or unset it"
         raise ConfigError(message)
     return str(path)
 
@@ -79,5 +79,5 @@ def make_transport(opening: Opening, endpoint: str, where: str) -> Transport:
     transport, settings = opening.options.transport, opening.settings
     if not transport.verify and endpoint.startswith("https:") and endpoint not in _unverified:
         _unverified.add(endpoint)
-        _LOG.warning("%s is not verified (verify=False): anybody on the way there can read and change all", endpoint)
+        _LOG.warning("%s is not verified (verify=False): others on the network can read and change all data", endpoint)
     return connect(replace(transport, ca_file=settings.ca_file, proxy=settings.proxy), where)

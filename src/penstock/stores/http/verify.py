@@ -138,7 +138,7 @@ class Verification:
                 raise Transient(_CUT)
             start, total = _end_of(named, size)
             if response.overflow or received > total - start:
-                raise Damaged(f"the server sent more than the {total - start} bytes that it named")
+                raise Damaged(f"the server sent more than the {total - start} bytes that it declared")
             return Ending(start, total, version, received)
         if response.fault is not None:
             raise response.fault
@@ -154,7 +154,7 @@ class Verification:
         length = parse_size(headers.get(self.size, ""))
         if length is None:
             # libcurl takes all bytes until the connection closes for the body.
-            raise Damaged("the server does not say how long the object is")
+            raise Damaged("the server does not report the object's size")
         return length
 
     def _length(self, headers: Mapping[str, str], received: int) -> int:
@@ -175,7 +175,7 @@ class Verification:
         response.version = found if is_strong(found) else ""
 
     def same_digest(self, headers: Mapping[str, str], body: memoryview | bytes) -> None:
-        """Raise ``ChecksumMismatch`` if the bytes of a whole object do not match a digest that the store gives."""
+        """Raise ``ChecksumMismatch`` if the bytes of a whole object do not match a digest from the store."""
         for name, begin in self.digests.items():
             stored = headers.get(name, "")
             if stored and (running := begin(stored)) is not None:
@@ -191,7 +191,7 @@ class Verification:
     def _same_size(self, response: Response, size: int) -> None:
         length = parse_size(response.headers.get(self.size, ""))
         if response.overflow or length not in (None, size):
-            raise Changed(f"the object has {'more' if length is None else length} bytes and was listed with {size}")
+            raise Changed(f"the object has {'more' if length is None else length} bytes, but was listed with {size}")
 
 
 def heeds_ranges(response: Response) -> bool | None:
@@ -206,7 +206,7 @@ def _same_range(response: Response, start: int, stop: int, size: int) -> None:
     # Almost every answer, at a third of the pattern's time: it is as long as was asked for.
     if not response.overflow and found.startswith(f"bytes {start}-{stop - 1}/"):
         if size and not found.endswith((f"/{size}", "/*")):
-            raise Changed(f"the object has {found.rpartition('/')[2][:_QUOTED]} bytes and was listed with {size}")
+            raise Changed(f"the object has {found.rpartition('/')[2][:_QUOTED]} bytes, but was listed with {size}")
         return
     if not found and response.status == 200:  # noqa: PLR2004  the whole object instead of the range
         ignored = Unusable("this server ignores Range: objects can only be read whole")
@@ -216,23 +216,23 @@ def _same_range(response: Response, start: int, stop: int, size: int) -> None:
         raise Transient(_CUT)
     match = _RANGE(found)
     if match is None or int(match[1]) != start:
-        raise Damaged(f"asked for bytes {start}-{stop - 1}, the server sent {found[:_QUOTED]!r}")
+        raise Damaged(f"bytes {start}-{stop - 1} were requested, but the server sent {found[:_QUOTED]!r}")
     if match[3] != "*" and int(match[3]) < stop:
-        raise Truncated(f"the object has {match[3]} bytes, {stop} were asked for")
+        raise Truncated(f"the object has {match[3]} bytes, but bytes up to {stop} were requested")
     # A longer body than the header names may be the whole object, and begin at another byte.
     named = int(match[2]) + 1 - start
     if start and response.received + response.overflow > named:
-        raise Damaged(f"the server sent more than the {named} bytes that it named, {found[:_QUOTED]!r}")
+        raise Damaged(f"the server sent more than the {named} bytes that it declared, {found[:_QUOTED]!r}")
 
 
 def _end_of(named: str, size: int) -> tuple[int, int]:
-    """Return where an object's last ``size`` bytes begin, and its size, from the range that an answer names."""
+    """Return where an object's last ``size`` bytes begin, and its size, from the range in an answer."""
     match = _RANGE(named)
     if match is not None and match[3] != "*":
         start, last, total = int(match[1]), int(match[2]), int(match[3])
         if start == max(0, total - size) and last == total - 1:
             return start, total
-    raise Damaged(f"asked for the last {size} bytes, the server sent {named[:_QUOTED]!r}")
+    raise Damaged(f"the last {size} bytes were requested, but the server sent {named[:_QUOTED]!r}")
 
 
 class Crc(ABC):

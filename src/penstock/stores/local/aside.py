@@ -43,7 +43,7 @@ def names(count: int) -> list[str]:
 
 
 def begin(path: str, name: str = "") -> tuple[str, int, os.stat_result | None]:
-    """Create an empty file beside ``path``, and the folders above it; ``name`` is one of ``names``, by default new.
+    """Create an empty file next to ``path``, and the folders above it; ``name`` is one of ``names``, by default new.
 
     Returns its path, its descriptor, and the status of the file that it will replace: None without one. During the
     write, only users who may read the replaced file may read the new one.
@@ -84,7 +84,7 @@ def is_held(aside: str) -> bool:
 
 
 def most_kept() -> int:
-    """Return the lowest descriptor number that is not kept open: at a quarter of the limit, descriptors are scarce."""
+    """Return the lowest descriptor number to close early: from a quarter of the limit on, descriptors are scarce."""
     most = getrlimit(RLIMIT_NOFILE)[0]
     return maxsize if most == RLIM_INFINITY else most // 4
 
@@ -124,7 +124,7 @@ def _create(aside: str, path: str) -> None:
 
 
 def _replace(etag: Callable[[os.stat_result], str], old: str) -> Callable[[str, str], None]:
-    """Return a function that renames over the file with the ETag ``old``, and locks its folder against its like.
+    """Return a function that renames over the file with the ETag ``old``, and locks its folder for it.
 
     A writer without a condition, or another program, may still write between the check and the rename, and is then
     overwritten; so may any writer if folders cannot be locked (NFS, a folder that may not be read).
@@ -221,7 +221,7 @@ def _make(folder: str) -> None:
             os.mkdir(each)
         except FileExistsError as error:
             if not os.path.isdir(each):
-                raise Unusable("a directory is needed here, but this is something else", url=each) from error
+                raise Unusable("this must be a directory, but is not", url=each) from error
         else:
             flush(os.path.dirname(each))
 

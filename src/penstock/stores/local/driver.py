@@ -97,7 +97,7 @@ class LocalDriver:
             try:
                 self._check(found, key, etag)
                 if span.whole and found.st_size != target.size:
-                    message = f"the file has {found.st_size} bytes and was listed with {target.size}"
+                    message = f"the file has {found.st_size} bytes, but was listed with {target.size}"
                     raise Changed(message, url=self.url(key))
                 self._fill(descriptor, key, target.view(), span.start)
                 self._check(after := os.fstat(descriptor), key, etag)
@@ -153,7 +153,7 @@ class LocalDriver:
                     os.unlink(self._path(key))
             except IsADirectoryError as error:
                 raise Unusable(
-                    "this is a directory, and delete removes files only: penstock rm -r removes those in it",
+                    "this is a directory, but delete removes only files: use penstock rm -r for its contents",
                     url=self.url(key),
                 ) from error
 
@@ -299,7 +299,7 @@ class LocalDriver:
             folder = os.path.dirname(self.url(key))
             text = f"no such file: {error.strerror}"
             if not os.path.isdir(folder):
-                text = f"no such folder: {folder}; a path without s3:// in front is one of this machine"
+                text = f"no such folder: {folder}; a path without s3:// is local"
             absent = NotFound(text, url=self.url(key))
             if link := _broken_link(self.url(key)):
                 absent = NotFound(f"the link {link} leads to a file that does not exist", url=self.url(key))
@@ -308,7 +308,7 @@ class LocalDriver:
         if isinstance(error, PermissionError):
             return Forbidden(f"not allowed: {error.strerror}", url=self._below(error, key))
         if isinstance(error, ValueError):
-            return InvalidURL(f"no file can be called that: {error}", url=self.url(key))
+            return InvalidURL(f"invalid file name: {error}", url=self.url(key))
         # Files are opened without blocking: NFS or Samba hold a lease, and give it up now.
         if isinstance(error, BlockingIOError):
             return Transient("another host holds a lease on this file", url=self.url(key))
@@ -327,7 +327,7 @@ class LocalDriver:
         text = error.strerror or "no space left"
         if not writing_bytes:
             return text
-        text = f"{text}: {writing_bytes} bytes were to be written"
+        text = f"{text}: cannot write {writing_bytes} bytes"
         with suppress(OSError):
             found = os.statvfs(os.path.dirname(self._path(key)))
             return text if error.errno == EDQUOT else f"{text}, {found.f_bavail * found.f_frsize} are free"

@@ -57,8 +57,8 @@ class OSSOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
-        cache: Where objects are kept on this machine, so that reading them again needs no request.
-        node: What is shared with other processes of the machine.
+        cache: Cache of objects on this machine, so that reading them again needs no request.
+        node: Resources shared with other processes of the machine.
 
     Example:
         >>> options = ps.OSSOptions(region="cn-hangzhou", internal=True, ecs_role="training")
@@ -86,4 +86,4 @@ class OSSOptions(StoreOptions):
         if self.addressing not in ("auto", "virtual", "cname", "path"):
             raise ConfigError(f"addressing must be 'auto', 'virtual', 'cname' or 'path', got {self.addressing!r}")
         if self.internal and self.endpoint is not None:
-            raise ConfigError("internal=True is a form of OSS's own endpoint, and endpoint= names another")
+            raise ConfigError("internal=True selects OSS's own endpoint: leave out endpoint=")

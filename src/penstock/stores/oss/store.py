@@ -160,7 +160,7 @@ _FILE = "~/.alibabacloud/credentials"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OSSSettings:
-    """Location of OSS and how to use it, with nothing left to look up.
+    """Location and settings of OSS, completely resolved.
 
     Attributes:
         endpoint: ``scheme://host[:port]``; None for OSS's own in the region.
@@ -296,7 +296,7 @@ def _from_file(named: str, path: Path, environ: Mapping[str, str]) -> Credential
         fields = read_credentials(path, environ.get("ALIBABA_CLOUD_PROFILE") or "default")
     except FileNotFoundError:
         if named:
-            raise ConfigError(f"{named} names the credentials file {path}, which is not there") from None
+            raise ConfigError(f"{named} names the credentials file {path}, which does not exist") from None
         return None
     return _parse_key_fields(fields, f"the credentials file {path}")
 
@@ -307,7 +307,7 @@ def _parse_key_fields(fields: Mapping[str, Any], named: str) -> Credentials:
     expires_at = parse_iso_date(str(fields.get("Expiration") or ""))
     found = make_keys(named, key, secret, token, expires_at) if texts else None
     if found is None:
-        raise ConfigError(f"{named} gives no AccessKeyId and AccessKeySecret")
+        raise ConfigError(f"{named} has no AccessKeyId and AccessKeySecret")
     return found
 
 
@@ -327,7 +327,7 @@ def _fetch(url: str, headers: Mapping[str, str]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or value.get("Code", "Success") != "Success":
-        raise Unauthenticated("the service that gives out Alibaba's credentials answered with none")
+        raise Unauthenticated("the service that gives out Alibaba's credentials returned none")
     return value
 
 

@@ -117,7 +117,7 @@ def _origin(profile: Profile | None, key: str) -> str:
 
 
 class _Resolved(NamedTuple):
-    """Store's settings from options and environment, and those without each variable that it read."""
+    """Store's settings from options and environment, and the settings without each variable that it read."""
 
     settings: Hashable
     without: Mapping[str, Hashable]
@@ -186,7 +186,7 @@ def _format_setting(value: object, *, secret: bool) -> str:
 
 
 def place_of(table: ProfileTable, environ: Mapping[str, str] = os.environ) -> tuple[str, StoreOptions]:
-    """Return the base URL of a profile's paths, and its options, for a table that is not in a file; open its sinks.
+    """Return the base URL of a profile's paths, and its options, for a table outside of files; open its sinks.
 
     For a profile without a bucket, the URL is the scheme alone.
     """

@@ -65,7 +65,7 @@ class File:
     """Configuration file that was read.
 
     Attributes:
-        kind: How the file was found.
+        kind: Way in which the file was found.
         lines: Line of each key.
         profiles: Tables below ``[profiles]``, as written.
     """
@@ -97,7 +97,7 @@ class File:
             if key not in (*_WORDS, _OBSERVE):
                 instead = f"; options of the provider stand in [profiles.{name}.options] ({key} = …)"
                 near = suggest_word(key, (*_WORDS, _OBSERVE, *_TABLES), instead)
-                raise ConfigError(f"{where}: a profile has no {key!r}{near}")
+                raise ConfigError(f"{where}: unknown key {key!r}{near}")
             wanted = "a text or a list of texts" if key == _OBSERVE else "a text"
             if not isinstance(raw, str) and not (key == _OBSERVE and isinstance(raw, list)):
                 found = {dict: "a table", list: "a list", bool: "a truth value"}.get(type(raw), kind_of(raw))
@@ -121,12 +121,12 @@ def find_tables(name: str, files: Sequence[File]) -> list[ProfileTable]:
     while wanted:
         if wanted in found:
             circle = " -> ".join([*found, wanted])
-            raise ConfigError(f"{by} leads in a circle, {circle}: take one 'extends' out")
+            raise ConfigError(f"{by} is circular, {circle}: remove one 'extends'")
         # A profile extends those of its own file and of later files: the user's file never extends a project's.
         at = next((number for number, file in enumerate(files) if wanted in file.profiles), None)
         if at is None:
             known = sorted(each for file in files for each in file.profiles)
-            near = suggest_word(wanted, known, f"; there are {', '.join(known[:20])}" if known else "")
+            near = suggest_word(wanted, known, f"; profiles are {', '.join(known[:20])}" if known else "")
             raise ConfigError(f"{by and f'{by}: '}no profile {wanted!r}{near}")
         files = files[at:]
         found[wanted] = files[0].table(wanted)
@@ -215,7 +215,7 @@ def read_file(path: str, kind: Kind) -> File:
         with open(path, encoding="utf-8") as stream:  # noqa: PTH123  the path is a str
             found = os.fstat(stream.fileno())
             if kind == "project" and _foreign(found, path):
-                raise ConfigError(f"{path} belongs to another user: PENSTOCK_CONFIG={path} uses it all the same")
+                raise ConfigError(f"{path} belongs to another user: PENSTOCK_CONFIG={path} uses it anyway")
             text = stream.read(_MOST_CHARS + 1)
         _check_bounds(text, path)
         parsed = tomllib.loads(text)
@@ -246,7 +246,7 @@ def read_file(path: str, kind: Kind) -> File:
 
 def _check_bounds(text: str, path: str) -> None:
     if len(text) > _MOST_CHARS or any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
-        raise ConfigError(f"{path} is not a file of profiles: it is too long, or its lines have too many dots")
+        raise ConfigError(f"{path} is not a profile file: it is too long, or its lines have too many dots")
 
 
 def _foreign(found: os.stat_result, path: str) -> bool:
@@ -296,7 +296,7 @@ def _split_dotted_key(dotted: str) -> tuple[str, ...]:
 
 
 def _find_open_quote(value: str) -> str:
-    """Return the mark that ends a string which begins in this line and continues in the next; empty without one."""
+    """Return the end mark of a string that continues in the next line; empty without one."""
     try:
         tomllib.loads(f"x ={value}")
     except (ValueError, RecursionError):
@@ -322,7 +322,7 @@ def msc_candidates(environ: Mapping[str, str]) -> Iterator[str]:
 def rclone_file(environ: Mapping[str, str]) -> str:
     """Return the path of ``rclone.conf``; empty if it does not exist.
 
-    Places, in Multi-Storage Client's order: beside the program, ``$XDG_CONFIG_HOME/rclone``, ``/etc``,
+    Places, in Multi-Storage Client's order: next to the program, ``$XDG_CONFIG_HOME/rclone``, ``/etc``,
     ``~/.config/rclone``, and ``~/.rclone.conf``.
     """
     program = shutil.which("rclone", path=environ.get("PATH"))

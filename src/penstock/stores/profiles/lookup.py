@@ -1,4 +1,4 @@
-"""Profiles by name: their tables, of which a profile is built, held until a file or a variable changes.
+"""Profiles by name, built from their tables and cached until a file or a variable changes.
 
 A profile is built in passes: its tables are merged; a project file's settings are checked, and the store is found; the
 values are expanded, and become typed options.
@@ -63,7 +63,7 @@ def bad_name(name: str, scheme: str = PENSTOCK) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Profile with nothing left to look up. Its repr shows no value.
+    """Completely resolved profile. Its repr shows no value.
 
     Attributes:
         origin: File, line and key of its table.
@@ -193,7 +193,7 @@ def _locate_store(
     if (value := expanded.get("url")) is not None:
         target = _parse_base(str(value.raw), value)
         if store is not None and store.name != target.store.name:
-            raise ConfigError(f"{value.origin}: {target.scheme}:// is not the provider {store.schemes[0]!r}: name one")
+            raise ConfigError(f"{value.origin}: {target.scheme}:// contradicts provider {store.schemes[0]!r}: name one")
         store = target.store
     if store is None:
         raise ConfigError(
@@ -253,7 +253,7 @@ def _word(word: str, value: Value) -> str:
     if kind not in WORDS:
         raise ConfigError(
             f"{value.origin}: {kind!r} does not name a "
-            f"sink{suggest_word(kind, WORDS, '; there are ' + ', '.join(WORDS))}"
+            f"sink{suggest_word(kind, WORDS, '; sinks are ' + ', '.join(WORDS))}"
         )
     if kind in _FILES and rest:
         return f"{kind}:{local_path(rest, value)}"

@@ -159,7 +159,7 @@ def msc_tables(name: str, environ: Mapping[str, str]) -> list[ProfileTable]:
         near = suggest_word(
             name,
             found,
-            f"; there are {', '.join(found)}" if found else "; no file of its has any (MSC_CONFIG names another)",
+            f"; profiles are {', '.join(found)}" if found else "; its files have no profile (MSC_CONFIG names another)",
         )
         raise ConfigError(f"Multi-Storage Client has no profile {name!r}{near}")
     return [translate_profile(name, content, f"implicit profile {name}", {})]
@@ -191,7 +191,7 @@ def translate_profile(name: str, content: Mapping[str, Any], path: str, top: Map
     _check_top(top, path)
     origin = f"{path}: profiles.{name}"
     if name.startswith("_") and content != implicit(name):
-        raise ConfigError(f"{origin}: names that begin with '_' are those of profiles without a file: choose another")
+        raise ConfigError(f"{origin}: names that begin with '_' are reserved: choose another")
     for key, why in _REFUSED.items():
         if content.get(key):
             raise ConfigError(f"{origin}: {key} {why}")
@@ -217,14 +217,14 @@ def translate_profile(name: str, content: Mapping[str, Any], path: str, top: Map
 
 
 def _check_top(top: Mapping[str, Any], path: str) -> None:
-    """Refuse sections that Multi-Storage Client does not know: with ``path_mapping`` misspelled, paths go elsewhere."""
+    """Refuse sections that Multi-Storage Client does not know: a misspelled ``path_mapping`` would redirect paths."""
     for key in top:
         if key not in _TOP:
             raise ConfigError(
-                f"{path}: unknown section {key!r}{suggest_word(str(key), _TOP, '; there are ' + ', '.join(_TOP))}"
+                f"{path}: unknown section {key!r}{suggest_word(str(key), _TOP, '; sections are ' + ', '.join(_TOP))}"
             )
     if top.get("experimental_features"):
-        raise ConfigError(f"{path}: experimental_features: Penstock has none: remove them")
+        raise ConfigError(f"{path}: experimental_features: Penstock supports none: remove them")
     _require_mapping(top.get("profiles"), f"{path}: profiles")
     _require_mapping(top.get("path_mapping"), f"{path}: path_mapping")
 
@@ -278,7 +278,7 @@ class _Translation:
             if inner == "skip_signature" and isinstance(value, bool) and self._scheme in ("s3", "gs"):
                 self.set("options.anonymous", value, f"{where}.{inner}")
             elif inner not in _RUST:
-                raise self.refused(f"{where}.{inner}", "only tuning may stand there: set the profile's own options")
+                raise self.refused(f"{where}.{inner}", "only tuning is allowed here: set the profile's own options")
         self.notes.append(where)
 
     def _place(self, base: str) -> None:
@@ -299,7 +299,7 @@ class _Translation:
         if kind is None or self._scheme not in kind.schemes:
             fitting = [each for each, known in _CREDENTIALS.items() if self._scheme in known.schemes]
             there = "" if kind is None else f" for {self._scheme}://"
-            found = f"; there are {', '.join(fitting)}" if fitting else "; there are none: remove credentials_provider"
+            found = f"; known: {', '.join(fitting)}" if fitting else "; none is supported: remove credentials_provider"
             near = suggest_word(word, fitting, found) if kind is None else found
             why = f": {_INSTEAD[word]}" if word in _INSTEAD else near
             raise self.refused("credentials_provider.type", f"no credentials {word!r}{there}{why}")
@@ -432,7 +432,7 @@ def _read_included_files(path: str) -> list[tuple[str, Mapping[str, Any]]]:
         parts.append((str(Path(path).parent / each), content_of(str(Path(path).parent / each))))
         _check_top(parts[-1][1], parts[-1][0])
         if "include" in parts[-1][1]:
-            raise ConfigError(f"{parts[-1][0]}: include: an included file includes no others: name them in {path}")
+            raise ConfigError(f"{parts[-1][0]}: include: an included file cannot include others: list them in {path}")
     return parts
 
 

@@ -1,4 +1,4 @@
-"""Settings that a ``penstock.toml`` in the working directory may set, since others may have written it. Pure.
+"""Settings allowed in a ``penstock.toml`` of the working directory, which others may have written. Pure.
 
 ``MAY`` lists them; design/0080 has the reasons. All other settings belong in the user's own file or the environment.
 """
@@ -108,7 +108,7 @@ def check_options(values: Mapping[str, Value], kind: type, scheme: str, own: str
     if mine and moved:
         key = mine[0].origin.rpartition(": ")[2]
         raise _make_setting_error(
-            moved[0], f"must not say which server gets the credentials of your own profile ({key})"
+            moved[0], f"must not choose the server for the credentials of your own profile ({key})"
         )
     hosts = [key for key in _HOSTS if key.partition(".")[2] in names]
     _check_host(values, scheme, hosts if scheme in _WITHOUT_HOST else [*hosts, "url"])
@@ -122,11 +122,11 @@ def _check_host(values: Mapping[str, Value], scheme: str, hosts: list[str]) -> N
         return
     for key, value in _options(values):
         if f"options.{key}" not in _HOSTS and _borrows(value.raw):
-            raise _make_setting_error(value, f"names a host ({host.origin}), and this would be sent there")
+            raise _make_setting_error(value, f"names a host ({host.origin}), which would receive this")
     anonymous = values.get("options.anonymous")
     if scheme != _WEB and (anonymous is None or anonymous.raw is not True):
         raise _make_setting_error(
-            host, "names a host, and your credentials would be sent there: options.anonymous = true sends none"
+            host, "names a host, which would receive your credentials: set options.anonymous = true"
         )
 
 
@@ -141,13 +141,13 @@ def _check_setting(key: str, value: Value, form: Form | None) -> None:
     if form in (None, "variable"):
         raise _make_setting_error(value, _NO.get(key, f"must not set {key}"))
     if form == "true" and raw is not True:
-        raise _make_setting_error(value, f"must not set {key}, unless to true")
+        raise _make_setting_error(value, f"must not set {key}, except to true")
     if _has_file(raw):
-        raise _make_setting_error(value, "must not have the contents of a file sent")
+        raise _make_setting_error(value, "must not send the contents of a file")
     if form == "literal" and _borrows(raw):
-        raise _make_setting_error(value, "must not have a variable here, which would reach the owner of the place")
+        raise _make_setting_error(value, "must not use a variable here, because the server's owner would see it")
     if form == "place" and _borrows(raw) and not _is_the_users(raw):
-        raise _make_setting_error(value, "must not have a variable in a place, unless it is all of it")
+        raise _make_setting_error(value, "must not use a variable as a part of a location")
 
 
 def _make_setting_error(value: Value, why: str) -> ConfigError:
@@ -171,7 +171,7 @@ def _has_file(raw: object) -> bool:
 
 
 def _is_the_users(raw: object) -> bool:
-    """Return whether a place is named by the user's variable, or is on this machine."""
+    """Return whether a location is from the user's variable, or on this machine."""
     return isinstance(raw, str) and (_WHOLE.fullmatch(raw) is not None or raw.partition("://")[0].lower() in _HERE)
 
 

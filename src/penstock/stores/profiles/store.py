@@ -54,7 +54,7 @@ def choose_options(location: Location, store: str) -> StoreOptions:
         return profile.options
     if store == location.bucket:
         return StoreOptions()
-    raise ConfigError(f"{location.root} has the options of its profile: leave store={store!r} out")
+    raise ConfigError(f"{location.root} uses the options of its profile: leave out store={store!r}")
 
 
 class Profiles(Store):
@@ -123,10 +123,10 @@ class ProfileStore(Store):
     """Store of one profile: its own store, with keys relative to the profile's URL."""
 
     def __init__(self, entry: Profiles, profile: Profile) -> None:
-        """Stand for ``profile`` of ``entry``; raise ``ConfigError`` if it has no URL."""
+        """Represent ``profile`` of ``entry``; raise ``ConfigError`` if it has no URL."""
         name, scheme, real, target = profile.name, entry.schemes[0], profile.store, profile.target
         if target is None:
-            message = f"{profile.origin} has no url: it is for store={name!r}, and {scheme}://{name}/ needs one"
+            message = f"{profile.origin} has no url: use it as store={name!r}, and {scheme}://{name}/ needs one"
             raise ConfigError(message)
         self._entry, self._profile, self._place = entry, profile, target
         self.schemes, self.defaults, self.target = entry.schemes, profile.options, target.url
@@ -136,7 +136,7 @@ class ProfileStore(Store):
         alias(f"/{target.key}" if target.local else target.url, f"{scheme}://{name}/")  # as drivers write it
 
     def _stand_for(self, real: Store) -> None:
-        """Take what differs between presets of one store from ``real``, which opens the buckets."""
+        """Take the differences between presets of one store from ``real``, which opens the buckets."""
         self._real = real
         self.name, self.abilities, self.extra = real.name, real.abilities, real.extra
         most = max(real.limits.key_bytes - len(self._place.key.encode()), 0)
@@ -185,7 +185,7 @@ class _Verbs(Summed, Driver, Suffix, List, Put, PutMany, Delete, Multipart, Copy
 
 
 def scope_driver(driver: Driver, base: str, root: str) -> Driver:
-    """Return a driver with the same verbs as ``driver`` for keys below ``base``, which callers leave out.
+    """Return a driver with the same verbs as ``driver`` for keys relative to ``base``.
 
     URLs consist of ``root`` and the relative key; errors of the driver itself keep the full key. A read costs one more
     Python call than without ``base``.
@@ -201,7 +201,7 @@ def _make_driver_class(missing: tuple[type, ...]) -> type[_Below]:
 
 
 class _Below:
-    """Driver with all verbs; a subclass sets those to None that the driver itself does not have."""
+    """Driver with all verbs; a subclass sets the driver's missing verbs to None."""
 
     def __init__(self, inner: _Verbs, base: str, root: str) -> None:
         self._inner, self._base, self._root = inner, base, root

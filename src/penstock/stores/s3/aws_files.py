@@ -117,7 +117,7 @@ def _select_sections(sections: _Sections, title: str) -> _Sections:
 
 
 def _parse_block(block: str) -> dict[str, str]:
-    """Read an indented block of ``name = value`` lines, which configparser hands over as one long value."""
+    """Read an indented block of ``name = value`` lines, which configparser returns as one long value."""
     pairs = (line.partition("=") for line in block.splitlines())
     return {name.strip().lower(): value.strip() for name, mark, value in pairs if mark}
 

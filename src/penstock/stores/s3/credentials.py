@@ -183,7 +183,7 @@ def auth_token(environ: Mapping[str, str]) -> tuple[str, str]:
     except (FileNotFoundError, NotADirectoryError):
         if text is None:
             return "", ""
-        raise ConfigError(f"{named} names the file {path}, which is not there") from None
+        raise ConfigError(f"{named} names the file {path}, which does not exist") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the token file {path} cannot be read: {type(error).__name__}") from None
     try:

@@ -257,7 +257,7 @@ class S3Driver(Reads):
             raise InvalidURL("this names a bucket, not an object in it", url=self.url(key))
         credentials = self.identity.current()
         if credentials is None:
-            raise Unsupported("anonymous requests sign no address: pass keys, without anonymous", url=self.url(key))
+            raise Unsupported("cannot presign without credentials: pass keys, not anonymous", url=self.url(key))
         with self._answers.locating(key):
             seconds, note = lifetime(expires_s, WEEK_S, self._lasting(credentials), now)
             url = self._route.presigned(method, key, seconds, now)
@@ -320,7 +320,7 @@ class S3Driver(Reads):
         def compared(response: Response) -> str:
             version = parse(response)
             if not dialect.stored_as(response.headers, body.digest):
-                raise ChecksumMismatch("the store holds other bytes than were sent", url=self.url(key))
+                raise ChecksumMismatch("the stored bytes differ from those sent", url=self.url(key))
             return version
 
         return compared
@@ -356,7 +356,7 @@ class S3Driver(Reads):
 
 
 def _continued_by_key(page: Page, prefix: str, delimiter: str) -> Page:
-    """Return a page that continues after its last name if the server's token names a text behind that.
+    """Return a page that continues after its last name if the server's token points beyond it.
 
     Such tokens leave keys out: MinIO of March 2024 to July 2025 (minio#21463). Other tokens are kept: some servers
     leave keys out after ``start-after``.

@@ -51,8 +51,8 @@ class S3Options(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
-        cache: Where objects are kept on this machine, so that reading them again needs no request.
-        node: What is shared with other processes of the machine.
+        cache: Cache of objects on this machine, so that reading them again needs no request.
+        node: Resources shared with other processes of the machine.
 
     Example:
         >>> options = ps.S3Options(region="us-east-1", access_key="testing", secret_key="testing")

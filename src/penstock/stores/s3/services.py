@@ -34,7 +34,7 @@ _AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\
 
 
 class S3(Service):
-    """Service that speaks S3's dialect under a scheme of its own. A subclass changes what differs from AWS.
+    """Service that speaks S3's dialect under a separate scheme. A subclass defines the differences from AWS.
 
     ``checksums``: the service knows S3's headers for checksums.
     """
@@ -174,7 +174,7 @@ class OCI(S3):
     aws_roles = False
 
     def bucket_fault(self, bucket: str) -> str:
-        """Return the fault of a bucket's name: a name may end as those of S3's directory buckets do."""
+        """Return the fault of a bucket's name; the endings of S3's directory buckets are allowed."""
         return Service.bucket_fault(self, bucket)
 
 
@@ -233,7 +233,7 @@ class CoreWeave(S3):
 
 
 class AIStore(S3):
-    """NVIDIA AIStore. It does not verify signatures, but may want tokens."""
+    """NVIDIA AIStore. It does not verify signatures, but may require tokens."""
 
     name = "AIStore"
     schemes = ("ais",)
@@ -316,7 +316,7 @@ SERVICES: Mapping[str, S3] = {
 
 
 def find_service(word: str) -> S3:
-    """Return the service of a word for ``S3Options.provider``; raise ``ConfigError`` for an unknown word."""
+    """Return the service for a word of ``S3Options.provider``; raise ``ConfigError`` for an unknown word."""
     if word not in SERVICES:
         near = get_close_matches(word, SERVICES, 1)
         meant = f"did you mean {near[0]!r}?" if near else f"it is one of {', '.join(SERVICES)}"
@@ -348,7 +348,7 @@ def _bucket(opening: Opening) -> BucketAddress:
         raise ConfigError(f"the URL names the account {account!r}, and the endpoint is {endpoint}", url=opening.root)
     virtual = not path_style(name, settings.addressing, endpoint)
     if not virtual and (service.virtual_only or "s3-accelerate" in settings.own):
-        message = f"{service.name} takes buckets in the host's name only, and {name!r} cannot stand there"
+        message = f"{service.name} needs the bucket in the host name, but {name!r} is not valid there"
         raise ConfigError(message, url=opening.root)
     return BucketAddress(name, endpoint, virtual, opening.scheme, shown=opening.bucket, cluster=opening.options.cluster)
 

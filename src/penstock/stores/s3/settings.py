@@ -52,7 +52,7 @@ class Service(Store):
         endpoint: Endpoint, with ``{region}`` and ``{account}`` for region and account. None for AWS's own, empty if
             every user has a different one, which must be named.
         region: Signing region; empty if it must be named.
-        addressing: How buckets are addressed there; None: ``virtual`` on AWS itself, ``path`` elsewhere.
+        addressing: Style of bucket addresses; None: ``virtual`` on AWS itself, ``path`` elsewhere.
         virtual_only: The service refuses path style.
         endpoints: Environment variables that name another endpoint; the first that is set counts.
         path: Added to an endpoint that has no path.
@@ -133,7 +133,7 @@ class Service(Store):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Location of a store and how to use it, with nothing left to look up.
+    """Location and settings of a store, completely resolved.
 
     Attributes:
         endpoint: ``scheme://host[:port][/path]``; None for AWS's own. ``{account}`` in it is replaced from the URL.
@@ -191,7 +191,7 @@ def resolve(
 
 
 class _Resolution(NamedTuple):
-    """Settings and identity that were resolved, and all that they depend on."""
+    """Resolved settings and identity, with everything that they depend on."""
 
     service: Service
     options: S3Options
@@ -238,13 +238,13 @@ def remember_settings(
 
 
 def _variables() -> Mapping[Any, Any]:
-    """Return the environment in the form in which ``os`` keeps it: decoding it takes 20 times as long as comparing."""
+    """Return the environment in the internal form of ``os``: decoding it takes 20 times as long as comparing."""
     raw: Mapping[Any, Any] = getattr(os.environ, "_data", os.environ)
     return raw
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:
-    """Return what tells a changed file; None for a missing file."""
+    """Return the values that show a change of a file; None for a missing file."""
     try:
         found = os.stat(path)  # noqa: PTH116  a Path takes longer than the call
     except OSError:
@@ -275,7 +275,7 @@ def chain_reads(environ: Mapping[str, str], profile: str | None) -> list[str | N
 
 
 def _own(options: S3Options) -> bool:
-    """Return whether the options themselves name the credentials; then they distinguish one such store from another."""
+    """Return whether the options themselves name the credentials; then they distinguish such stores."""
     return any(each is not None for each in (options.access_key, options.credentials, options.credentials_process))
 
 
@@ -329,7 +329,7 @@ def _own_endpoint(
     if url is not None or service.endpoint is not None:
         if wanted := [name for name, on in asked.items() if on]:
             where = f"the endpoint is {url}" if url else f"this is {service.name}"
-            raise ConfigError(f"S3Options.{wanted[0]} is a form of AWS's own endpoint, and {where}")
+            raise ConfigError(f"S3Options.{wanted[0]} selects an endpoint of AWS, but {where}")
         return _PLAIN
     said = {
         "dual_stack": environ.get("AWS_USE_DUALSTACK_ENDPOINT"),
@@ -372,7 +372,7 @@ def _choose_addressing(
 ) -> Literal["path", "virtual"]:
     style = options.addressing if options.addressing != "auto" else profile.addressing or "auto"
     if style == "path" and service.virtual_only:
-        raise ConfigError(f"{service.name} takes buckets in the host's name only: leave addressing= at its default")
+        raise ConfigError(f"{service.name} needs the bucket in the host name: leave addressing= at its default")
     styles: dict[str, Literal["path", "virtual"]]
     styles = {
         "path": "path",

@@ -240,5 +240,5 @@ def keyed_query(
 def amazon_query(address: Address, credentials: Any) -> str:  # noqa: ANN401  keys, or the token of a cluster
     """Return the query of S3 itself; raise ``Unsupported`` for a bearer token, which cannot sign."""
     if isinstance(credentials, BearerToken):
-        raise Unsupported("a bearer token signs no address: use an access key and its secret")
+        raise Unsupported("cannot presign with a bearer token: use an access key and its secret")
     return keyed_query(address, credentials, AMAZON_SCHEME)

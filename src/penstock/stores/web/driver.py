@@ -88,7 +88,7 @@ class WebDriver(Ranged):
                 return found
             if not by_get:
                 raise self._forget_heads(key)
-            message = "the server does not say how long this is, so it can only be read whole: from_objects"
+            message = "the server does not report the size of this, so it can only be read whole: from_objects"
             raise Unsupported(message, url=self.url(key))
 
         return Exchange(request, parse)
@@ -98,7 +98,7 @@ class WebDriver(Ranged):
         return make_moved_error("this server does not answer HEAD", self.url(key))
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        """List one directory's part of a listing, from its index page; ``Unsupported`` if the server has none.
+        """List one directory, from its index page; ``Unsupported`` if the server has none.
 
         A page holds everything before the next directory, without a limit. A size that the index does not state exactly
         is -1.
@@ -120,9 +120,9 @@ class WebDriver(Ranged):
 
     def _check_listable(self, prefix: str, delimiter: str) -> None:
         if delimiter not in ("", "/"):
-            raise Unsupported("web servers list directories: the delimiter is '/'", url=self.url(prefix))
+            raise Unsupported("the delimiter must be '/' for a web server", url=self.url(prefix))
         if hint := self.hint(prefix):
-            raise Unsupported(f"an object store's host lists no directories: {hint}", url=self.url(prefix))
+            raise Unsupported(f"this host is an object store and lists no directories: {hint}", url=self.url(prefix))
         if "?" in prefix:
             message = f"a URL with a query is one object and cannot be listed: {_INSTEAD}"
             raise Unsupported(message, url=self.url(prefix))
@@ -260,7 +260,7 @@ def index_of(response: Response, walk: Walk, way: Way, route: WebRoute) -> list[
     body = response.body if isinstance(response.body, bytes) else b""
     found = read_index(body, response.headers.get("content-type", ""), way.url)
     if found is None:
-        raise _none(Unsupported, "the server shows a page that is no index", key, route)
+        raise _none(Unsupported, "the server's page is not an index", key, route)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Parser of web servers' index pages, or None for other pages; a tree of directories as one sorted listing.
+"""Parser of web servers' index pages, and a tree of directories as one sorted listing.
 
 It reads the pages of nginx (HTML and JSON), Apache, lighttpd, Python's ``http.server`` and similar ones. They are not
 trusted: only names directly in the page's own directory count.
@@ -64,7 +64,7 @@ def read_index(body: bytes, content_type: str, url: str) -> list[IndexEntry] | N
     if not _TITLE(page.title):
         return None
     if not page.whole:
-        raise Damaged("the index page is cut short")
+        raise Damaged("the index page is truncated")
     here = urlsplit(url)
     folder, base = canonical(here.path), here.geturl()
     found = [_parse_link(link, here, folder, base) for link in page.links]
@@ -152,7 +152,7 @@ class _IndexPage:
             self._flush()
 
     def _flush(self, into: str = "") -> None:
-        """Assign the text since the last change to its owner; the following text belongs to ``into``."""
+        """Assign the text since the last change to its element; the following text belongs to ``into``."""
         if self._parts and self._into in ("title", "a", "after"):
             text = _unescape_entities("".join(self._parts))
             link = self.links[-1] if self.links else None
@@ -217,7 +217,7 @@ def _says(text: str, name: str) -> bool:
 
 
 def _normalize_text(text: str) -> str:
-    """Return a text without differences between servers: bytes that are not UTF-8 as one sign, no outer spaces."""
+    """Return a text without differences between servers: bytes that are not UTF-8 as one character, no outer spaces."""
     return re.sub(r"[\udc80-\udcff�]+", "�", text).strip()
 
 

@@ -34,8 +34,8 @@ class HTTPOptions(StoreOptions):
         retry: Retry options.
         read: Reading options.
         write: Writing options.
-        cache: Where objects are kept on this machine, so that reading them again needs no request.
-        node: What is shared with other processes of the machine.
+        cache: Cache of objects on this machine, so that reading them again needs no request.
+        node: Resources shared with other processes of the machine.
 
     Example:
         >>> options = ps.HTTPOptions(token="secret-token", headers={"X-Purpose": "training"})
@@ -72,12 +72,12 @@ def _check_headers(headers: object, *, authorized: bool) -> HiddenMapping[str]:
             raise ConfigError(f"{name!r} cannot be the name of a header")
         lower = name.lower()
         if lower in _OWN:
-            raise ConfigError(f"the header {name} is Penstock's own and cannot be set")
+            raise ConfigError(f"the header {name} is set by Penstock and cannot be changed")
         if lower in seen:
             raise ConfigError(f"headers names {name} twice")
         if lower == "authorization" and authorized:
             raise ConfigError("headers has Authorization, which contradicts the other credentials: pass one of them")
         if not isinstance(value, str) or not _VALUE(value):
-            raise ConfigError(f"the header {name} cannot be sent: its value is text of Latin-1 without line breaks")
+            raise ConfigError(f"the header {name} must have a value of Latin-1 text without line breaks")
         seen.add(lower)
     return HiddenMapping(headers)

@@ -63,7 +63,7 @@ def canonical(path: str) -> str:
 
 
 def _unescape_bytes(data: bytes) -> str:
-    """Return escaped bytes as text, still escaped where that matters or where they are not UTF-8."""
+    """Return escaped bytes as text, still escaped where necessary or where they are not UTF-8."""
     text = data.decode("utf-8", "surrogateescape")
     return "".join(
         _percent(each.encode("utf-8", "surrogateescape")) if each in _TELLING or not each.isprintable() else each
@@ -168,7 +168,7 @@ class WebRoute:
         target = target_of(way.url, location)
         if not target:
             where = f"HTTP {response.status} to {_host(location)}"
-            message = f"cannot {action}: this redirect is not followed ({where}): to no TLS, or into a private network"
+            message = f"cannot {action}: refused a redirect without TLS or into a private network ({where})"
             return self.hinted(ConfigError(message, url=url), key)
         if target.partition("?")[0] == f"{way.url.partition('?')[0]}/":
             return NotFound(f"cannot {action}: this is a directory: write '/' at its end", url=url)
@@ -358,8 +358,8 @@ def check_encoding(response: Response, key: str) -> None:
     if encoding in ("", "identity") or key.partition("?")[0].lower().endswith(_COMPRESSED):
         return
     message = (
-        f"the server sends this compressed ({encoding[:40]!r}) though it was asked not to: these are not the file's "
-        "bytes; switch that off at the server for these files"
+        f"the server compresses this file ({encoding[:40]!r}) although the request forbids it: disable "
+        "compression of these files on the server"
     )
     raise Unusable(message)
 

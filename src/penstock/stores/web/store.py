@@ -109,7 +109,7 @@ def _lines(opening: Opening) -> tuple[str, ...]:
         and not is_here(opening.root)
         and (telling := [name for name in headers if _TELLING(name)])
     ):
-        message = f"{telling[0]} would be readable by anybody on the way: write https://{opening.bucket}/"
+        message = f"{telling[0]} would be sent unencrypted: write https://{opening.bucket}/"
         raise ConfigError(f"credentials are sent over TLS only, and {message}", url=opening.root)
     conceal(*headers.values(), *filter(None, (options.token, *user)))
     return tuple([f"{name}: {value}" for name, value in headers.items()])
@@ -127,7 +127,7 @@ def login(host: str, environ: Mapping[str, str]) -> tuple[str, str]:
         # The error's words may quote a password.
         raise ConfigError(f"netrc=True, but {path} cannot be read{where}") from None
     if found is None:
-        raise ConfigError(f"netrc=True, but {path} names neither the machine {host} nor a default")
+        raise ConfigError(f"netrc=True, but {path} has neither the machine {host} nor a default")
     return found[0], found[2] or ""
 
 

@@ -41,7 +41,7 @@ _HEX = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Names that one kind of signature uses: ``name`` precedes the secret, ``service`` is that of the scope."""
+    """Names that one kind of signature uses: ``name`` precedes the secret, ``service`` is part of the scope."""
 
     name: str = "AWS4"
     service: str = "s3"

@@ -206,7 +206,7 @@ class Words(ABC):
         return type(self)({**self.verbs, **verbs}, self.faults)
 
     def locate(self, request: Request) -> None:  # noqa: B027  most dialects have nothing to do here
-        """Set bucket, key and verb of a request if its path, ``/bucket/key``, does not tell them."""
+        """Set bucket, key and verb of a request if its path, ``/bucket/key``, lacks them."""
 
     @abstractmethod
     def check(self, request: Request, access: Access, now: float) -> None:

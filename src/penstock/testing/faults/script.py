@@ -37,16 +37,16 @@ class Fault:
         ranged: The fault can happen to a ``Range`` only.
         reused: The fault can happen only on a connection that has served another request before.
         region: The fault happens to requests signed for a region different from this one, which the answer names.
-        status: Refuse with this and ``code``, and do nothing; 0 to do what is requested. 200 also refuses.
+        status: Refuse with this and ``code``, and do nothing; 0 to carry out the request. 200 also refuses.
         code: S3's code for the refusal; without one the body is 100 KB of HTML, as proxies send.
         headers: Headers added to the answer.
         undone: Fail before anything is done; otherwise only the answer fails.
         change: Change to the answer: a different ``etag``; a byte ``corrupt`` (of an upload: on its way to the server);
             for a range the ``whole`` object, or the ``part`` but with status 200, or the ``next`` range, labelled as
             such; ``garbage`` instead of XML.
-        longer: How many bytes too many ``Content-Length`` promises; negative for too few.
+        longer: Number of surplus bytes that ``Content-Length`` promises; negative for too few.
         unsized: Send no ``Content-Length``: the end of the connection is the end of the body.
-        copies: How often the answer is sent.
+        copies: Number of times that the answer is sent.
         cut: Break off before the first byte (``start``), or half-way through the ``headers`` or the ``body``.
         how: Break off with a ``reset`` of the connection, by a ``close`` in good order, or with a ``stall`` that lasts
             until the client goes away.
@@ -183,7 +183,7 @@ class Match:
         key: The object's full key; None for any.
         part: Number of a part of an upload; 0 for any.
         nth: Number, from 1, of the matching request to begin with.
-        times: How often the rule's faults are played through; None for no limit.
+        times: Number of times that the rule's faults are repeated; None for no limit.
         rate: Share of these requests that fail, drawn from ``seed``.
         seed: Seed of the draws.
 

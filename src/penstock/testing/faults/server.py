@@ -216,7 +216,7 @@ class Engine:
 
 
 def _shift_range(request: Request, change: str) -> Request:
-    """Return the request without its range (``whole``) or with it one byte on (``next``), after the signature check."""
+    """Return the request without its range (``whole``) or one byte later (``next``), after the signature check."""
     headers = dict(request.headers)
     if change == "whole":
         headers.pop("range", None)
@@ -318,7 +318,7 @@ _ANY = Match()
 
 
 class FaultServer:
-    """An object store on loopback that fails on demand. Thread-safe; of no use in a forked child.
+    """An object store on loopback that fails on demand. Thread-safe; unusable in a forked child.
 
     Objects are addressed path-style, held in memory, and lost at the end. Use ``start`` or ``within`` to make one.
 

@@ -102,7 +102,7 @@ def test_ambiguous_or_conflicting_destination_is_refused_and_nothing_changes(pen
         ((f"{tmp_path}/file", prefix), f"{prefix} is a prefix: write {prefix}/ to copy into it"),
         ((f"{tmp_path}/file", folder), f"{folder} is a directory: write {folder}/ to copy into it"),
         (("-r", f"{prefix}/", f"{tmp_path}/file"), "the destination is a file"),
-        ((prefix, f"{tmp_path}/new"), f"a whole tree: -r takes all that is under it [{prefix}/]"),
+        ((prefix, f"{tmp_path}/new"), f"this is a whole tree: pass -r for all objects below [{prefix}/]"),
         (("-r", str(tmp_path), f"{tmp_path}/dir/"), "the destination is inside the source"),
     ]:
         done = penstock(command, *words, bucket=faulty)
@@ -269,7 +269,7 @@ def test_full_disk_keeps_the_old_file_and_reports_required_bytes(penstock, fault
     done = penstock("cp", f"s3://{faulty.bucket}/x", f"{disk}/", bucket=faulty)
     assert done.returncode == 6
     error, sums = done.stderr.splitlines()
-    assert error.startswith(f"penstock: No space left on device: {writing} bytes were to be written, ")
+    assert error.startswith(f"penstock: No space left on device: cannot write {writing} bytes, ")
     assert (f"; the whole object takes {size} [" in error) == (size != writing)
     assert f"{disk}/x]" in error
     assert sums.endswith("; 1 failed")

@@ -85,7 +85,7 @@ def test_nothing_there_ends_with_1(penstock, tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert (
         done.stderr
-        == f"penstock: nothing there begins with this URL; a path without s3:// in front is one of this machine [file://{tmp_path}/none]\n"
+        == f"penstock: no object's URL begins with this; a path without s3:// is local [file://{tmp_path}/none]\n"
     )
 
 

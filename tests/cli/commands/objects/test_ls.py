@@ -74,7 +74,7 @@ def test_a_page_is_out_before_the_next_is_asked_for(monkeypatch):
 def test_listing_without_matches_exits_with_1_and_reports_the_url(penstock, filled):
     done = penstock("ls", f"{filled.url}c", bucket=filled)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"penstock: nothing there begins with this URL [{filled.url}c]\n"
+    assert done.stderr == f"penstock: no object's URL begins with this [{filled.url}c]\n"
 
 
 def test_a_missing_bucket_ends_with_1(penstock, bucket):

@@ -24,8 +24,8 @@ def test_find_prints_only_urls_matching_the_filters(penstock, tree):
 
 def test_nothing_and_wrong_uses(penstock, tree):
     for words, code, said in (
-        (("--older", "1h"), 1, "no object there has the name, size and age that are asked for"),
-        (("--type", "marker"), 1, "nothing there begins with this URL"),
+        (("--older", "1h"), 1, "no object has the requested name, size and age"),
+        (("--type", "marker"), 1, "no object's URL begins with this"),
         (("--type", "link"), 2, "object, marker, folder"),
         (("--larger", "big"), 2, "like 10k or 4MiB"),
     ):

@@ -47,9 +47,8 @@ def test_incomplete_uploads_of_unknown_age_are_reported_and_kept(penstock, conta
         container.client.get_blob_client(key).stage_block("AAAA", b"x")
     told = penstock("rm", "--incomplete", "--older-than", "0", f"{container.url}run/", **container.account.environment)
     assert (told.returncode, told.stdout) == (1, "")
-    assert (
-        f"left 2, the store does not say how old they are (Azure deletes them after a week): {container.url}run/a"
-        in (told.stderr)
+    assert f"left 2, the store does not report their age (Azure deletes them after a week): {container.url}run/a" in (
+        told.stderr
     )
     uncommitted = container.client.list_blobs(include=["uncommittedblobs"])
     assert [each.name for each in uncommitted] == ["run/a", "run/b"]

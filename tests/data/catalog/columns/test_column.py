@@ -163,7 +163,7 @@ class TestSum:
     @pytest.mark.parametrize(
         ("other", "word"),
         [
-            (Catalog.build("s3://elsewhere/", "", []), "those of one bucket"),
+            (Catalog.build("s3://elsewhere/", "", []), "a catalog has one bucket"),
             (_catalog(1, "o/"), r"the columns x.*with_columns"),
             (_catalog(1, "o/").with_columns(x=["a"]), "numbers in one catalog, texts in the other"),
             (_catalog(1, "o/").with_columns(x=np.array([1], np.uint64)), "no integer type can hold"),

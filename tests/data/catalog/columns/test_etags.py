@@ -96,6 +96,6 @@ def test_more_endings_than_any_store_has_are_texts(monkeypatch):
 def test_sums_and_codes_that_fit_nothing_are_refused():
     sums = pack([np.zeros(17, np.uint8)])[0]
     refused(ValueError, "part of a sum", Digests(sums, "lower", None).check)
-    for codes, why in (([0], "a column of 1 rows"), ([0, 2], "a code without a text")):
+    for codes, why in (([0], "the column must have"), ([0, 2], "a code without a text")):
         endings = Column.of(np.array(codes), ["", "-3"])
         refused(ValueError, why, Digests(pack([np.zeros(32, np.uint8)])[0], "lower", endings).check)

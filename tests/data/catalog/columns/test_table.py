@@ -105,10 +105,10 @@ def test_contradictions_are_found():
         (plain.having(sizes=numbers(2, 1, dtype=np.float64)), "sizes"),
         (plain.having(etags=even(1)), "without an ETag"),
         (plain.having(labels=even(3)), "without a label"),
-        (plain.having(keys=even(1), etags=even(1)), "no ranges"),
+        (plain.having(keys=even(1), etags=even(1)), "without ranges"),
         (ranged.having(ranges=Ranges(numbers(0), ranged.ranges.offsets)), "another type"),
         (ranged.having(ranges=Ranges(numbers(0, dtype=np.uint8), numbers(0.5, dtype=np.float32))), "another type"),
-        (ranged.having(ranges=Ranges(numbers(1, dtype=np.uint8), ranged.ranges.offsets)), "not there"),
+        (ranged.having(ranges=Ranges(numbers(1, dtype=np.uint8), ranged.ranges.offsets)), "unknown objects"),
         (ranged.having(ranges=Ranges(ranged.ranges.objects, numbers((1 << 63) - 2))), "outside"),
         (ranged.having(ranges=Ranges(ranged.ranges.objects, numbers(-2))), "outside"),
     ):

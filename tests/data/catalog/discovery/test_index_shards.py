@@ -179,15 +179,15 @@ def test_refresh_walks_only_shards_that_were_added(folder, walked):
 def test_refresh_of_classes_needs_their_rule(folder):
     known = ps.Catalog.from_shards(f"{folder}/", labels="folder")
     (folder / "train-020.tar").write_bytes(shard(20))
-    refused(Unusable, "needs labels=", known.refresh)
+    refused(Unusable, "labels= is needed exactly if", known.refresh)
     grown = known.refresh(labels="folder")
     assert grown.labels.tolist() == ps.Catalog.from_shards(f"{folder}/", labels="folder").labels.tolist()
-    refused(Unusable, "needs labels=", ps.Catalog.from_shards(f"{folder}/").refresh, labels="folder")
+    refused(Unusable, "labels= is needed exactly if", ps.Catalog.from_shards(f"{folder}/").refresh, labels="folder")
 
 
 def test_refresh_that_cannot_tell_new_shards_is_refused(folder):
     known = ps.Catalog.from_shards(f"{folder}/")
-    refused(Unusable, "not in order", known[::-1].refresh)
+    refused(Unusable, "not sorted", known[::-1].refresh)
     refused(Unusable, "pass a glob", known.refresh, include="*.tar")
     refused(Unusable, "braces", known.refresh, f"{folder}/train-{{000..030}}.tar")
     refused(Unusable, "columns", known.with_columns(n=range(60)).refresh)

@@ -110,7 +110,7 @@ def test_googles_file_that_was_cut_off_is_refused_wherever_it_was_cut(inventory,
     with ps.open(inventory.place + name, "rb") as file:
         lines = file.read().splitlines(keepends=True)
     inventory.put(name, b"".join(lines[:-1]))
-    refused(ManifestError, "a file was cut off", _read, manifest)
+    refused(ManifestError, "a file is truncated", _read, manifest)
     inventory.put(name, b"".join(lines)[:-20])
     refused(ManifestError, r"cannot read|rows must have", _read, manifest)
 

@@ -20,7 +20,7 @@ def test_broken_link_among_objects_is_refused(tmp_path):
     (tmp_path / "a.bin").touch()
     (tmp_path / "b.bin").symlink_to("nowhere")
     (tmp_path / ".#a.bin").symlink_to("me@here")
-    refused(NotFound, r"the link leads to 'nowhere', which is not there: .*b\.bin", ps.Catalog.scan, f"{tmp_path}/")
+    refused(NotFound, r"the link leads to 'nowhere', which does not exist: .*b\.bin", ps.Catalog.scan, f"{tmp_path}/")
     assert names(ps.Catalog.scan(f"{tmp_path}/", exclude="b.*")) == ["a.bin"]
     assert names(ps.Catalog.scan(f"{tmp_path}/a")) == ["a.bin"]
 
@@ -40,7 +40,7 @@ def test_links_to_folders_are_named_in_the_log(tmp_path, caplog):
     (tmp_path / "data/.hidden").symlink_to(tmp_path)
     assert names(ps.Catalog.scan(f"{tmp_path}/data/")) == ["cat/a.png"]
     (record,) = caplog.records
-    assert "1 links to folders are not followed" in record.getMessage()
+    assert "1 links to folders were not followed" in record.getMessage()
     assert str(tmp_path / "data/dog") in record.getMessage()
 
 

@@ -97,7 +97,7 @@ class TestCsv:
             ("name,label\na,b\n", "line 1: the header must name one of"),
             ("key,url\na,b\n", "line 1: the header must name one of"),
             ("key,size,size\na,1,1\n", "line 1: a column occurs twice"),
-            ("key,label\n\na,b,c\n", "line 3: 3 cells under 2 columns"),
+            ("key,label\n\na,b,c\n", "line 3: 3 cells for 2 columns"),
             ("key,size\na,1\nb,big\n", "line 3: a size must be a whole number"),
             ("key,size\na,-1\n", "line 2: a size must be a whole number"),
             ("key,size\na,9223372036854775808\n", "line 2: a size must be a whole number"),

@@ -337,7 +337,7 @@ def test_stores_whose_values_have_several_units_get_a_warning(recwarn):
     with written(kelvin, celsius) as urls:
         dataset(urls)
     [told] = recwarn.list
-    assert re.fullmatch(r"units of \S+ are 'K', and of \S+ 'degC': values are joined as they are", str(told.message))
+    assert re.fullmatch(r"units of \S+ are 'K', and of \S+ 'degC': values are not converted", str(told.message))
     assert told.filename == __file__
 
 

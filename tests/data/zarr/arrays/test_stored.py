@@ -136,13 +136,13 @@ def test_inline_bytes_are_sliced_and_absent_references_return_none():
 
 
 def test_a_part_larger_than_any_chunk_is_damaged():
-    with pytest.raises(Damaged, match="no chunk has"):
+    with pytest.raises(Damaged, match="no chunk can have"):
         located(["memory://locations/x", 0, 1 << 40]).find(Span("a/0"))
 
 
 def test_only_an_arrays_own_objects_may_be_missing():
     check_absent(OwnObjects(SOURCE), NotFound("gone"))
-    with pytest.raises(Damaged, match="leads to an object that is not there"):
+    with pytest.raises(Damaged, match="leads to a missing object"):
         check_absent(located(["memory://locations/x"]), NotFound("gone"))
     bucket = NotFound("no such bucket")
     bucket.missing = "bucket"

@@ -111,7 +111,7 @@ def test_select_counts_the_elements_of_the_selection(store):
         (lambda ds: ds.t.chunk(time=5).chunk(time=7), "computed by Dask"),
         (lambda ds: ds.t.isel(y=[1, 3]), r"computed by Dask \(.*a list of elements"),
         (lambda ds: xr.concat([ds.t, ds.t], "time"), "computed by Dask"),
-        (lambda ds: ds.t.load(), "no Zarr array"),
+        (lambda ds: ds.t.load(), "not a Zarr array"),
         (lambda ds: ds.t.astype("i8"), "computed by Dask"),
         (lambda ds: ds.t.expand_dims("member"), r"computed by Dask \(expand_dims"),
         (lambda ds: ds.t.isel(time=xr.DataArray([1, 2], dims="p"), y=xr.DataArray([1, 2], dims="p")), "pass the URL"),
@@ -133,7 +133,7 @@ def test_computed_variables_are_refused_by_name(store, make, words):
         ({"valid": np.ones(20, bool)}, "valid= counts all elements"),
         ({"align": "coordinates"}, 'align="coordinates" counts all elements'),
         ({"select": {"time": 12}}, "select goes beyond 'time'"),
-        ({"select": {"x": 0}}, "select names 'x', of which the selection of xarray has one element"),
+        ({"select": {"x": 0}}, "select names 'x', which has only one element in the selection of xarray"),
     ],
 )
 def test_arguments_that_count_other_elements_are_refused(store, arguments, words):
@@ -154,5 +154,5 @@ def test_samples_and_targets_of_different_selections_are_refused(store):
 
 
 def test_a_selection_of_no_elements_is_refused():
-    with tempfile.TemporaryDirectory() as folder, pytest.raises(Unusable, match="select leaves nothing of 'time'"):
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(Unusable, match="select leaves no element of 'time'"):
         ps.ZarrDataset(opened(written(f"{folder}/a")).t.isel(time=slice(0)))

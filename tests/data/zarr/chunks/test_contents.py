@@ -115,7 +115,7 @@ def test_array_of_too_many_chunks_is_refused_before_they_are_listed(tmp_path):
     write(tmp_path / "a", numbered((4,)), ("t",), chunks=(2,))
     [array] = arrays_at(str(tmp_path / "a"), decode_cf=False).values()
     many = array._replace(layout=replace(array.layout, shape=(1 << 40,)))
-    with pytest.raises(Unusable, match="read as a whole, and has 549,755,813,888 chunks"):
+    with pytest.raises(Unusable, match="read as a whole, but has 549,755,813,888 chunks"):
         whole_arrays(Chunks([many], "fill"), [0], many.source)
 
 

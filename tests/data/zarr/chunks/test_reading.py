@@ -344,7 +344,7 @@ def test_samples_by_number_are_the_arrays_own(samples):
     samples[5].zero_()
     np.testing.assert_array_equal(samples[5].numpy(), VALUES[5])
     for number in (21, -22):
-        with pytest.raises(IndexError, match="there are 21"):
+        with pytest.raises(IndexError, match="the dataset has 21"):
             samples[number]
 
 

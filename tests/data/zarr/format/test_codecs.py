@@ -334,7 +334,7 @@ def test_shards_within_shards_are_decoded_by_zarr():
 @pytest.mark.parametrize("data", [b"", b"x", bytes(47), bytes(49)])
 def test_a_damaged_chunk_is_an_error_with_its_url(data):
     layout = layout_of({**V3, "data_type": "int32", "fill_value": 0, "codecs": DELTA})
-    with pytest.raises(Damaged, match=r"does not decode.*s3://b/c/0"):
+    with pytest.raises(Damaged, match=r"cannot decode.*s3://b/c/0"):
         decoder_of(layout).decode(data, url="s3://b/c/0")
     assert decoder_of(layout).decode(bytes(48)).shape == (3, 4)
 
@@ -399,7 +399,7 @@ def test_compressor_within_zarr_decodes_to_no_more_than_a_chunk_may_be(name, for
     assert not decoder.decode(good).any()
     tracemalloc.start()
     try:
-        with pytest.raises(Damaged, match="does not decode"):
+        with pytest.raises(Damaged, match="cannot decode"):
             decoder.decode(bomb, url="s3://b/k")
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:

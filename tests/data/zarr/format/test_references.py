@@ -139,9 +139,9 @@ def test_invalid_reference_entry_raises_damaged(entry):
     ],
 )
 def test_a_document_of_a_store_names_no_file_of_this_machine(url):
-    with pytest.raises(Unsupported, match="names a file or a profile"):
+    with pytest.raises(Unsupported, match="names a file or profile"):
         found([url, 0, 10])
-    with pytest.raises(Unsupported, match="names a file or a profile"):
+    with pytest.raises(Unsupported, match="names a file or profile"):
         found(["{{u}}", 0, 10], templates={"u": url})
 
 
@@ -329,7 +329,7 @@ def test_missing_rows_and_empty_paths_resolve_to_none(source):
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (["", 3, 4], "names a file or a profile"),
+        (["", 3, 4], "names a file or profile"),
         (["s3://other/a", -1, 4], "has an invalid range"),
         (["s3://other/a", 1, -4], "has an invalid range"),
         (["s3://other/a", 1 << 62, 4], "has an invalid range"),

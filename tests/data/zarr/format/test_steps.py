@@ -101,7 +101,7 @@ def test_a_stream_that_ends_early_is_refused(name):
 def test_a_truncated_blosc_is_refused_though_numcodecs_decodes_it():
     data = bytes(numcodecs.Blosc("zstd").encode(VALUE))
     for size in range(len(data)):
-        with pytest.raises(ValueError, match=r"too short|header says"):
+        with pytest.raises(ValueError, match=r"too short|header declares"):
             step_of("blosc", {}).decode(data[:size], exact(VALUE.nbytes), None)
 
 

@@ -43,7 +43,7 @@ def test_numbers_and_times_of_different_types_are_compared_by_value():
         ((0, 2, 1, 3), "i8", r"neither ascends nor descends: 2, 1 \(elements 1 and 2\)"),
         ((0, np.nan, 1), "f8", "has missing values"),
         (("NaT", "2000-01-01"), "M8[s]", "has missing values"),
-        (("a", "b"), "U1", "aligned by numbers or times"),
+        (("a", "b"), "U1", "must have numbers or times"),
         ((2**53, 2**53 + 1, 2**53 + 2), "i8", "that float64 cannot hold"),  # one array has floats
     ],
     ids=["twice", "unsorted", "nan", "nat", "text", "precision"],

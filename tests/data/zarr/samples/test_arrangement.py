@@ -96,8 +96,8 @@ def test_valid_mask_excludes_every_sample_touching_an_invalid_element():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"dims": "tiem"}, "dims names 'tiem', and the dimensions are 'time', 'y', 'x'"),
-        ({"patch": {"lat": 8}}, "patch names 'lat'"),
+        ({"dims": "tiem"}, "dims: unknown dimension 'tiem'; known are 'time', 'y', 'x'"),
+        ({"patch": {"lat": 8}}, "patch: unknown dimension 'lat'"),
         ({"patch": {"time": 8}}, "'time' is one of dims"),
         ({"patch": {"y": 64}}, "no sample along 'y': a patch of 64"),
         ({"patch": {"y": 16}, "halo": {"x": 1}}, "halo names 'x'"),
@@ -146,7 +146,7 @@ def test_arrays_that_begin_with_different_dimensions_need_dims():
 
 
 def test_dims_that_only_targets_have_are_refused():
-    with pytest.raises(Unusable, match=r"no array of samples has one of dims \('time',\): lsm has the shape"):
+    with pytest.raises(Unusable, match=r"no sample array has a dimension of dims \('time',\): lsm has the shape"):
         arranged(STATIC, FIELD, targets=1, dims="time")
 
 
@@ -165,7 +165,7 @@ def test_dimension_that_an_array_has_twice_is_not_cut(arguments):
     if not arguments:
         assert arranged(covariance).extractions[0].shape == (9, 9)
         return
-    with pytest.raises(Unusable, match="not cut along 'cell', which it has twice"):
+    with pytest.raises(Unusable, match="cannot be cut along 'cell', which occurs twice"):
         arranged(covariance, **arguments)
 
 

@@ -136,11 +136,11 @@ def test_parts_and_subsets_are_weighted_and_not_the_reverse(field):
     [
         ({"shuffle": False}, {"lat": COSINES}, "pass shuffle=True"),
         ({"shuffle": ps.order.BlockShuffle(4)}, {"lat": COSINES}, "pass shuffle=True"),
-        ({}, {"lat": COSINES[1:]}, "11 weights of 'lat', which has 12 elements"),
+        ({}, {"lat": COSINES[1:]}, "weights of 'lat' must be 12, one for each element, got 11"),
         ({}, {"x": [1, 1]}, "weights names 'x', and samples extend along time, lat"),
         ({}, {}, "weights must name a dimension"),
         ({}, {"lat": -COSINES}, "must be finite, 0 or more"),
-        ({}, [1.0] * 7, "weights of 7 samples, and the dataset has 240"),
+        ({}, [1.0] * 7, "weights must be 240, one for each sample"),
     ],
 )
 def test_invalid_weights_are_refused(field, arguments, weights, words):

@@ -31,7 +31,7 @@ def test_a_file_has_the_statistics_and_is_refused_once_changed(tmp_path, group):
     assert record["samples"]["still"]["std"] == [0.0]
     record["samples"]["u"]["mean"] = [0.0]
     (tmp_path / "s.json").write_text(json.dumps(record))
-    with pytest.raises(Damaged, match="was changed"):
+    with pytest.raises(Damaged, match="is damaged"):
         ps.ZarrStatistics.load(tmp_path / "s.json")
     for text in ("{}", "[]", "x", json.dumps({**record, "kind": "other"}), json.dumps({**record, "samples": 3})):
         (tmp_path / "s.json").write_text(text)
@@ -51,7 +51,7 @@ def test_only_some_arrays_are_normalised_and_constant_ones_are_shifted(group):
     assert sample["still"].tolist() == [0, 0, 0]
     assert sample["u"][0] == np.float32(-11.5) / np.float32(found["u"].std)
     assert len(made.plan(2).normalized) == 2
-    with pytest.raises(Unusable, match="no statistics of 'v'; there are 't2m', 'u', 'still'"):
+    with pytest.raises(Unusable, match="no statistics of 'v'; known: 't2m', 'u', 'still'"):
         found.only("v")
     with pytest.raises(KeyError, match="no statistics of 't'"):
         found["t"]
@@ -91,7 +91,7 @@ def test_other_names_and_lengths_are_refused_and_targets_take_those_of_samples(g
     pair = ps.ZarrDataset({"t2m": group["t2m"]}, {"t2m": group["t2m"]}, normalize=found, output="numpy")
     inputs, wanted = next(iter(pair))
     assert np.array_equal(inputs["t2m"], wanted["t2m"])
-    with pytest.raises(Unusable, match="no statistics of samples 'u'; there are 't2m'"):
+    with pytest.raises(Unusable, match="no statistics of samples 'u'; known: 't2m'"):
         ps.ZarrDataset({"u": group["u"]}, normalize=found)
     write(tmp_path / "w", numbered((8, 4)), ("time", "x"), chunks=(2, 4))
     with pytest.raises(Unusable, match=r"statistics of samples\['t2m'\] by x of the lengths \(3,\), and the array has"):
@@ -112,7 +112,7 @@ def test_shares_are_merged_once_each_and_of_one_reading(group):
         shares[0].merge(shares[1], shares[1], shares[2])
     with pytest.raises(Unusable, match="of other arrays"):
         shares[0].merge(shares[1], dataset.statistics("x", part=(2, 3)))
-    with pytest.raises(Unusable, match=r"only\(\) has left out arrays of some"):
+    with pytest.raises(Unusable, match=r"cannot merge statistics after only\(\)"):
         shares[0].merge(shares[1].only("u"), shares[2])
     with pytest.raises(Unusable, match="all chunks, got"):
         dataset.normalized(shares[0])

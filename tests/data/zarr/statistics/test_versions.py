@@ -102,7 +102,7 @@ def test_values_written_anew_while_statistics_are_gathered_are_an_error(tmp_path
 
     with monkeypatch.context() as patch:
         patch.setattr(gathering, "_decoded", rewrite)
-        with pytest.raises(DatasetChanged, match="written anew while their statistics were gathered"):
+        with pytest.raises(DatasetChanged, match="rewritten while their statistics were gathered"):
             mean(tmp_path / "a", tmp_path / "s.json")
     assert mean(tmp_path / "a", tmp_path / "s.json") == 2
 
@@ -195,7 +195,7 @@ def test_cached_values_of_before_are_not_saved_as_statistics_of_those_that_are_t
     assert mean("s3://bucket/a", save, store=store) == 1
     constant(place, 2, **LAYOUTS[layout])
     if mode == "ttl":
-        with pytest.raises(DatasetChanged, match="the cache has values of before"):
+        with pytest.raises(DatasetChanged, match="the cache holds outdated values"):
             mean("s3://bucket/a", save, store=store)
     else:
         assert mean("s3://bucket/a", save, store=store) == 2

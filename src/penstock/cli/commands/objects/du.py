@@ -45,7 +45,7 @@ def du(
     json: JsonLines = False,
     store: Store,
 ) -> None:
-    """Sum the objects whose URL begins with URL, as a tree of what keys have before a /, the largest first.
+    """Sum the objects whose URL begins with URL, as a tree of the parts of keys before a /, the largest first.
 
     Exit code 1 if there are no objects.
     """
@@ -116,7 +116,7 @@ def _heads(key: str, start: int, depth: int) -> list[str]:
 
 
 def _lines(row: SizeRow, whole: int, name: str, indent: str) -> Iterator[str]:
-    """Yield the line of a row and those of what it holds, the largest first."""
+    """Yield the line of a row and of its children, the largest first."""
     share = row.size_bytes / whole if whole else 0.0
     yield f"{readable(row.size_bytes):>10} {share:>5.0%} {share_bar(share)} {row.objects:>12,}  {name or row.url}"
     inner = _largest(row)
@@ -128,7 +128,7 @@ def _lines(row: SizeRow, whole: int, name: str, indent: str) -> Iterator[str]:
 
 
 def _largest(row: SizeRow) -> list[SizeRow]:
-    """Return what a row holds, the largest first: prefixes, the many small ones as one, and objects in none."""
+    """Return a row's children, the largest first: prefixes, many small prefixes as one, and objects in none."""
     if not row.inner:
         return []
     found = sorted(row.inner, key=lambda each: (-each.size_bytes, each.url))

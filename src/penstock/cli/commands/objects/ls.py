@@ -77,7 +77,7 @@ def find(
         found = True
     if not found:
         if name or path or any(each is not None for each in (larger, smaller, newer, older)):
-            raise NotFound("no object there has the name, size and age that are asked for", url=url)
+            raise NotFound("no object has the requested name, size and age", url=url)
         raise make_empty_error(url)
 
 
@@ -117,7 +117,7 @@ def _as_stat_json(url: str, meta: ObjectMeta) -> str:
 
 def make_empty_error(url: str) -> NotFound:
     glob = " (it is taken as it stands, not as a glob)" if "*" in url else ""
-    return NotFound(f"nothing there begins with this URL{glob}{elsewhere(url)}", url=url)
+    return NotFound(f"no object's URL begins with this{glob}{elsewhere(url)}", url=url)
 
 
 def choose_format(*, long: bool, json: bool) -> Callable[[str, ObjectMeta], str]:

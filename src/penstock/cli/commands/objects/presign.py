@@ -29,7 +29,7 @@ def presign(
     json: Annotated[bool, Option("--json", help="One JSON object, with what to send and when it ends.")] = False,
     store: Store,
 ) -> None:
-    """Print an address at which anybody may read or write one object, for a time. No request is made.
+    """Print a URL at which anyone may read or write one object for a limited time. No request is made.
 
     It needs keys that sign: S3's and OSS's, an HMAC key or a service account's file for Google Cloud Storage, the
     account's key for Azure. Tokens and shared access signatures are refused.

@@ -134,10 +134,10 @@ def _abort(urls: Sequence[str], hours: float, store: Store, *, dry_run: bool, as
         found += 1
     if ageless:
         shown, more = ageless[:_SHOWN], f" and {len(ageless) - _SHOWN:,} more" if len(ageless) > _SHOWN else ""
-        why = "the store does not say how old they are (Azure deletes them after a week)"
+        why = "the store does not report their age (Azure deletes them after a week)"
         print(f"left {len(ageless):,}, {why}: {', '.join(shown)}{more}", file=sys.stderr)
     if not found:
-        raise NotFound(f"no upload there is unfinished after {hours:g} hours", url=urls[0])
+        raise NotFound(f"no unfinished upload is older than {hours:g} hours", url=urls[0])
     print(f"{'would abort' if dry_run else 'aborted'} {counted(found, 'upload')}", file=sys.stderr)
 
 
@@ -145,7 +145,7 @@ def _old(urls: Sequence[str], hours: float, store: Store) -> Iterator[tuple[Sour
     for url in urls:
         source, prefix = open_source(url, store)
         if local(source) and not prefix:
-            raise Unusable("this is every file of this machine: name a directory", url=source.root)
+            raise Unusable("this would delete every file of this machine: name a directory", url=source.root)
         # List all uploads first: a page token may become invalid when the upload that it names is aborted.
         for upload in list(source.unfinished(prefix)):
             now = time()

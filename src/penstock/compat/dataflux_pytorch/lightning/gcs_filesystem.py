@@ -97,6 +97,6 @@ class GCSDistributedReader(_AtGCS, StorageReader):
     ) -> None:
         """Set the location ``path``, without a request."""
         if kwargs:
-            raise Unsupported(f"GCSDistributedReader takes no {', '.join(sorted(kwargs))}: penstock reads all layouts")
+            raise Unsupported(f"GCSDistributedReader reads all layouts: leave out {', '.join(sorted(kwargs))}")
         self.fs = GCSFileSystem(project_name, bool(debug), storage_client)
         super().__init__(gcs_url(path), store=store_options(storage_client))

@@ -41,7 +41,7 @@ class S3FileSystem(ObjectFileSystem):
         reader_constructor: ReaderKind | None = None,
     ) -> None:
         if s3_client is not None:
-            raise Unusable("s3_client is the original's own: pass region and s3client_config")
+            raise Unusable("s3_client is not supported: pass region and s3client_config")
         super().__init__(store_options(region, None, s3client_config))
         self._kind = reader_kind(reader_constructor)
 

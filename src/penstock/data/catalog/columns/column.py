@@ -1,4 +1,4 @@
-"""Typed vectors in shared memory, and the columns made of them: numbers, texts as codes, and byte strings end to end.
+"""Typed vectors in shared memory, and the columns made of them: numbers, texts as codes, and concatenated byte strings.
 
 A vector has as few bytes as its values need, and no string is a Python object.
 """
@@ -123,7 +123,7 @@ class Column:
     def check(self, rows: int) -> None:
         """Raise ValueError unless this is a valid column of ``rows`` rows; for a column from a file."""
         if len(self.numbers) != rows:
-            raise ValueError(f"a column of {len(self.numbers)} rows in a catalog of {rows}")
+            raise ValueError(f"the column must have {rows} rows, got {len(self.numbers)}")
         if self._strings is not None and self.texts is not None:
             self._strings.check()
             if self.numbers.values.dtype.kind != "u":
@@ -180,7 +180,7 @@ def _fits(name: str, count: int, rows: int) -> None:
 
 
 def joined(name: str, first: Column, second: Column) -> Column:
-    """Return the rows of both: numbers in the type that holds both, texts with the union of their categories."""
+    """Return the rows of both columns: numbers in a type for both, texts with the union of their categories."""
     if (first.texts is None) != (second.texts is None):
         kinds = ["numbers" if each.texts is None else "texts" for each in (first, second)]
         raise Unusable(f"column {name!r} holds {kinds[0]} in one catalog, {kinds[1]} in the other: convert one")
@@ -207,7 +207,7 @@ _INTEGERS = tuple(map(np.dtype, ("<i1", "<u1", "<i2", "<u2", "<i4", "<u4", "<i8"
 
 
 class Numbers:
-    """A typed vector in shared memory, which pickling it pickles (see ``Region``); ``view[row]`` is a Python number."""
+    """A typed vector in shared memory, pickled with it (see ``Region``); ``view[row]`` is a Python number."""
 
     __slots__ = ("_memory", "_place", "view")
 
@@ -238,7 +238,7 @@ class Numbers:
 
 
 def pack(arrays: Sequence[NDArray[Any]]) -> list[Numbers]:
-    """Copy arrays into one block of memory that workers map (below 64 KiB: that is pickled with its holder)."""
+    """Copy arrays into one block of memory that workers map; a block below 64 KiB is pickled with its holder."""
     arrays = [np.ascontiguousarray(each, each.dtype.newbyteorder("<")) for each in arrays]
     starts, size = [], 0
     for each in arrays:
@@ -260,7 +260,7 @@ def narrowest(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
 
 
 def pack_narrow(values: NDArray[np.integer[Any]]) -> Numbers:
-    """Copy int64 values into memory of their own, in the smallest integer type that holds them all."""
+    """Copy int64 values into separate memory, in the smallest integer type that holds them all."""
     return pack([narrowest(values)])[0]
 
 
@@ -292,7 +292,7 @@ def list_rows(rows: Rows) -> NDArray[np.int64]:
 
 
 def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the pieces of ``data`` that begin at ``starts``, end to end."""
+    """Return the pieces of ``data`` that begin at ``starts``, concatenated."""
     ends = np.concatenate(([np.int64(0)], np.cumsum(lengths)))
     whole = np.empty(int(ends[-1]), np.uint8)
     moved = starts - ends[:-1]
@@ -319,7 +319,7 @@ class Strings:
     __slots__ = ("_data", "_ends")
 
     def __init__(self, data: memoryview, ends: memoryview) -> None:
-        """Take the strings end to end, and rows + 1 offsets (uint64) into them."""
+        """Take the concatenated strings, and rows + 1 offsets (uint64) into them."""
         self._data = data
         self._ends = ends
 
@@ -348,7 +348,7 @@ class Strings:
         return stops - starts
 
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return ``len(rows) + 1`` offsets and these rows' strings end to end; the latter may be a view."""
+        """Return ``len(rows) + 1`` offsets and these rows' strings, concatenated; the latter may be a view."""
         data = np.frombuffer(self._data, np.uint8)
         starts, stops = self.bounds(rows)
         lengths = stops - starts
@@ -375,7 +375,7 @@ class StringsBuilder:
         self._ends.append(len(self._data))
 
     def add_all(self, data: bytes, lengths: NDArray[np.uint64]) -> None:
-        """Append strings that lie end to end in ``data``."""
+        """Append strings, concatenated in ``data``."""
         self._ends.frombytes((lengths.cumsum(dtype=np.uint64) + np.uint64(len(self._data))).tobytes())
         self._data += data
 
@@ -388,5 +388,5 @@ class StringsBuilder:
         self._ends.frombytes(ends.tobytes())
 
     def freeze(self) -> Strings:
-        """Return the column, over the memory of this builder, which is not needed any more."""
+        """Return the column, which takes over the memory of this builder."""
         return Strings(memoryview(self._data), memoryview(self._ends))

@@ -43,7 +43,7 @@ class Stepped(Strings):
     Attributes:
         parts: The vectors that a file holds, by name: "bases" (uint64, the start of each block), "ends" (unsigned; for
             each block the starts of its strings and the end of the last one, relative to its base; this 33rd bound
-            keeps a lookup within one block) and "texts", the strings end to end.
+            keeps a lookup within one block) and "texts", the concatenated strings.
     """
 
     __slots__ = ("_bases", "parts")
@@ -89,7 +89,7 @@ class Stepped(Strings):
 
 
 class Even(Strings):
-    """Strings of equal length, which may be 0: they need no offsets, and those without bytes no vector of texts."""
+    """Strings of equal length, which may be 0: they need no offsets, and empty ones no vector of texts."""
 
     __slots__ = ("_count", "_texts", "_width", "parts")
 
@@ -127,7 +127,7 @@ Compact = Stepped | Even
 
 
 def compact(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Compact:
-    """Copy strings, given end to end with one more offset than strings, into memory that workers map."""
+    """Copy concatenated strings, with one more offset than strings, into memory that workers map."""
     lengths = np.diff(ends)
     if not len(lengths) or (lengths == lengths[0]).all():
         return Even(pack([data])[0], len(lengths))
@@ -265,7 +265,7 @@ def _digests(ends: NDArray[np.int64], data: NDArray[np.uint8], case: str) -> Dig
 def _sums(
     starts: NDArray[np.int64], stops: NDArray[np.int64], data: NDArray[np.uint8], case: str
 ) -> tuple[NDArray[np.bool_], NDArray[np.uint8]]:
-    """Return which strings begin with a sum, and these sums; the strings are end to end."""
+    """Return which strings begin with a sum, and these sums; the strings are concatenated."""
     if (stops - starts == _DIGITS).all():
         text = data[starts[0] : stops[-1]].tobytes()
         if text == (text.lower() if case == "lower" else text.upper()):
@@ -314,12 +314,12 @@ _joined = b"".join
 
 
 class Affixed(Strings):
-    """Strings in blocks of 32, each without the beginning and the ending that all of its block have.
+    """Strings in blocks of 32, each without the common beginning and ending of its block.
 
     Attributes:
         parts: The vectors that a file holds, by name: "bases" (uint64, the start of each block), "bounds" (unsigned,
             relative to the base: for each block the end of the common beginning, the end of the common ending, and the
-            end of what is left of each string) and "texts": for each block the beginning, the ending, and what is left
+            end of the rest of each string) and "texts": for each block the beginning, the ending, and the rest
             of its strings.
     """
 
@@ -401,7 +401,7 @@ class Affixed(Strings):
 
 
 class Derived(Strings):
-    """Keys that are those of another column, row by row, with another ending: captions beside images.
+    """Keys equal to those of another column except for the ending, such as captions of images.
 
     Attributes:
         origin: The other column.
@@ -439,7 +439,7 @@ class Derived(Strings):
         return Derived(origin, self.parts["cut"], self.parts["ending"])
 
     def check(self) -> None:
-        """Raise ValueError if the keys of the other column, which has been checked, do not end as they must."""
+        """Raise ValueError if keys of the other column, already checked, have wrong endings."""
         if len(self._ending) > AFFIX_BYTES or not self._ending.isascii() or self._cut > AFFIX_BYTES:
             raise ValueError("keys that are not derived from others")
         for rows in blocks(range(len(self)), _COMPARED):
@@ -472,7 +472,7 @@ def _tails(ends: NDArray[np.int64], data: NDArray[np.uint8], cut: int) -> NDArra
 def _replace_ending(
     ends: NDArray[np.int64], data: NDArray[np.uint8], cut: int, ending: bytes
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return strings, as ``Strings.joined`` does, with ``ending`` in place of their last ``cut`` bytes."""
+    """Return strings, as ``Strings.joined`` does, with ``ending`` instead of their last ``cut`` bytes."""
     kept = np.diff(ends) - cut
     after = np.concatenate(([np.int64(0)], np.cumsum(kept + len(ending))))
     whole = np.empty(int(after[-1]), np.uint8)
@@ -487,7 +487,7 @@ def _replace_ending(
 
 
 def compact_keys(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Compact | Affixed:
-    """Copy keys, given end to end with one more offset than keys, into memory that workers map."""
+    """Copy concatenated keys, with one more offset than keys, into memory that workers map."""
     if not len(data):
         return compact(ends, data)
     found = compress_affixes(ends, data)
@@ -516,7 +516,7 @@ def compress_affixes(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Affixe
 def _split_blocks(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], ...]:
     """Return where the pieces of some blocks begin in ``data``, their lengths, and the first piece of each block.
 
-    The pieces of a block are its beginning, its ending, and what is left of its strings.
+    The pieces of a block are its beginning, its ending, and the rest of its strings.
     """
     count = len(ends) - 1
     total = -(-count // _STEP)
@@ -538,7 +538,7 @@ def _split_blocks(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> tuple[NDA
 def _common(
     data: NDArray[np.uint8], starts: NDArray[np.int64], least: NDArray[np.int64], step: int
 ) -> NDArray[np.int64]:
-    """Return how many bytes from ``starts`` (blocks, 32) on all strings of a block have in common, at most ``least``.
+    """Return the length of the common beginning, from ``starts`` (blocks, 32), of each block: at most ``least``.
 
     ``step`` is 1 towards the end of the strings, -1 towards their beginning.
     """
@@ -556,7 +556,7 @@ def _common(
 
 
 def derive_keys(origin: Keys, keys: Keys) -> Derived | None:
-    """Return ``keys`` as derived from ``origin``; None if they are not, row by row, the same with another ending."""
+    """Return ``keys`` as derived from ``origin``; None unless each row differs only in the ending."""
     if isinstance(origin, Derived) or len(origin) != len(keys) or not len(keys):
         return None
     first, other = origin[0], keys[0]

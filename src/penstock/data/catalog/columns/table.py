@@ -86,7 +86,7 @@ class Table:
         classes: The labels as codes of class names; None when labels are JSON, or there are none.
         columns: The user's columns, by name.
         format: The format of the shards that the ranges belong to; None when ranges are plain bytes.
-        group: The other objects of each row's sample; None when each row is a sample of its own.
+        group: The other objects of each row's sample; None when each row is a separate sample.
         units: The units that the rows belong to; None when rows have bytes of their own.
     """
 
@@ -128,11 +128,11 @@ class Table:
             each.check()
         sizes, objects = self.sizes.values, len(self.keys)
         if sizes.dtype.kind not in "iu" or sizes.dtype == np.uint64 or (sizes < -1).any():
-            raise ValueError("sizes that are none")
+            raise ValueError("invalid sizes")
         if len(self.etags) != objects or len(self.labels) != self.rows:
             raise ValueError("keys without an ETag, or rows without a label")
         if self.ranges is None and objects != self.rows:
-            raise ValueError("keys of ranges, and no ranges")
+            raise ValueError("keys of ranges without ranges")
         if self.ranges is not None:
             self._check_ranges(self.ranges, sizes.astype(np.int64))
         if self.units is not None:
@@ -150,12 +150,12 @@ class Table:
             raise ValueError("ranges of another type")
         # Otherwise a small file could repeat a long key a million times.
         if self.keys.lengths(range(len(self.keys))).max(initial=0) > RANGED_KEY_BYTES:
-            raise ValueError("ranges of an object with a longer key than any")
+            raise ValueError("ranges of an object whose key is too long")
         if {len(objects), len(offsets)} != {self.rows} or (objects >= len(self.keys)).any():
-            raise ValueError("ranges of objects that are not there")
+            raise ValueError("ranges of unknown objects")
         ranged = offsets >= 0
         if (offsets < -1).any() or (sizes[ranged] < 0).any() or ((offsets + sizes)[ranged] < 0).any():
-            raise ValueError("ranges that are outside of every object")
+            raise ValueError("ranges outside of all objects")
 
     def take(self, rows: Rows) -> Table:
         """Return a table with a copy of some rows, in their order; this table if they are all its rows."""
@@ -206,17 +206,17 @@ class Table:
         )
 
     def having(self, **changes: Any) -> Table:  # noqa: ANN401  fields
-        """Return this table with other fields, such as ``ranges`` or ``classes``, over the same memory."""
+        """Return this table with changed fields, such as ``ranges`` or ``classes``, over the same memory."""
         return replace(self, **changes)
 
 
 def _compact_keys(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Keys:
-    """Copy keys, given as ``compact`` takes strings; few keys are looked up faster whole."""
+    """Copy keys, given as ``compact`` takes strings; few keys are looked up faster uncompressed."""
     return compact(ends, data) if len(data) < LEAST_BYTES else compact_keys(ends, data)
 
 
 def ranges_of(objects: NDArray[np.integer[Any]], offsets: NDArray[np.integer[Any]]) -> Ranges:
-    """Return ranges, given the index of each one's object and its first byte, in as few bytes as these need."""
+    """Return ranges in the fewest bytes, given each range's object index and first byte."""
     small = np.min_scalar_type(int(objects.max(initial=0)))
     return Ranges(*pack([objects.astype(small), narrowest(offsets)]))
 
@@ -239,7 +239,7 @@ def _both_classes(first: Table, second: Table) -> Column | None:
     if first.classes is not None and second.classes is not None:
         return joined("label", first.classes, second.classes)
     if first.classes is not None or second.classes is not None:
-        raise Unusable("only one of the catalogs has classes: give the other some, too (with_labels)")
+        raise Unusable("only one of the catalogs has classes: add classes to the other (with_labels)")
     return None
 
 
@@ -285,7 +285,7 @@ class Vector(NamedTuple):
 def vectors_of(table: Table, start: int = 0, places: Numbers | None = None) -> tuple[list[Vector], list[Numbers]]:
     """Return the vectors of a table without its group, and their values.
 
-    ``start`` is the first free byte behind the header; ``places`` are those of the objects of a field.
+    ``start`` is the first free byte after the header; ``places`` are those of the objects of a field.
     """
     found: list[tuple[str, str, dict[str, Numbers]]] = [
         ("size", "", {"numbers": table.sizes}),
@@ -320,9 +320,9 @@ def pad_vectors(vectors: list[Vector], values: list[Numbers]) -> Iterator[memory
 
 
 def gather_regions(table: Table, *, anew: bool = False) -> Table:
-    """Return a copy of a table in one region, which needs one descriptor; the table itself if it needs no more.
+    """Return a copy of a table in one region, which needs one descriptor; the table itself if it needs only one.
 
-    With ``anew``, a copy in any case, without what else its region holds.
+    With ``anew``, always a copy, without other contents of its region.
     """
     vectors, values = vectors_of(table)
     if not anew and len({id(each.region) for each in values if each.region is not None}) <= 1:
@@ -338,7 +338,7 @@ def gather_regions(table: Table, *, anew: bool = False) -> Table:
 
 
 def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
-    """Return the vectors that a header describes, which must lie one after another from byte ``start`` on."""
+    """Return the vectors that a header describes, which must follow each other from byte ``start`` on."""
     vectors = list[Vector]()
     for each in found:
         vector = Vector(**each)
@@ -358,7 +358,7 @@ def parts_of(region: Region, vectors: list[Vector]) -> Parts:
             raise TypeError(f"the name of a vector must be a str, got {each.name!r}")
         known = parts.setdefault((each.role, each.name), {})
         if each.part in known or _TYPES.get(each.part, "") not in ("any", each.dtype):
-            raise ValueError(f"a vector {each.part!r} does not belong there")
+            raise ValueError(f"a vector has an unknown part: {each.part!r}")
         known[each.part] = Numbers(region, each.dtype, each.offset, each.bytes // np.dtype(each.dtype).itemsize)
     return parts
 
@@ -391,7 +391,7 @@ def _extras(parts: Parts) -> dict[str, Any]:
         elif role == "column":
             extras["columns"][name] = _column(known)
         else:
-            raise ValueError(f"a vector of {role!r} {name!r} does not belong there")
+            raise ValueError(f"unexpected vector of {role!r} {name!r}")
     return extras
 
 
@@ -516,7 +516,7 @@ class TableBuilder:
             mine.extend(theirs)
 
     def freeze(self) -> Table:
-        """Return the table, copied into memory that workers map; the builder is not needed any more."""
+        """Return the table, copied into memory that workers map; the builder can be dropped."""
         ranges = None
         if self._objects is not None:
             ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))

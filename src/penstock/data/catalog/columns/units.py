@@ -50,7 +50,7 @@ class UnitTable(NamedTuple):
         return self.starts.view[ends[unit - 1] if unit else 0], self.stops.view[ends[unit] - 1]
 
     def sizes(self) -> NDArray[np.int64]:
-        """Return the bytes that each unit takes once decoded: no less than its ranges have."""
+        """Return the bytes of each decoded unit: at least those of its ranges."""
         _, decoded, ends, starts, stops = self._units()
         fetched = np.concatenate(([0], np.cumsum(stops - starts)))
         return np.maximum(decoded, np.diff(fetched[np.concatenate(([0], ends))]))
@@ -78,7 +78,7 @@ class UnitTable(NamedTuple):
         )
 
     def check(self, objects: NDArray[Any], offsets: NDArray[Any]) -> None:
-        """Raise ValueError if the columns, which came from a file, do not fit together, or the rows."""
+        """Raise ValueError if the columns, which came from a file, contradict each other or the rows."""
         if any(each.values.dtype.kind not in "iu" or each.values.dtype == np.uint64 for each in self):
             raise ValueError("units of another type")
         rows, count = self.rows.values.astype(np.int64), len(self.firsts)
@@ -86,7 +86,7 @@ class UnitTable(NamedTuple):
         if len(rows) != len(offsets) or {len(decoded), len(ends)} != {count} or len(starts) != len(stops):
             raise ValueError("columns of units with different lengths")
         if (rows < 0).any() or (rows >= count).any() or (offsets < firsts[rows]).any():
-            raise ValueError("rows of units that are not there")
+            raise ValueError("rows of unknown units")
         if (np.diff(ends, prepend=0) <= 0).any() or (int(ends[-1]) if count else 0) != len(starts):
             raise ValueError("units without ranges")
         begins = np.zeros(len(starts), bool)
@@ -101,7 +101,7 @@ class UnitTable(NamedTuple):
 
 
 class SamplePlace(NamedTuple):
-    """Where a sample lies: its unit in the table, the unit's first sample within the shard, its number in the unit."""
+    """Location of a sample: its unit in the table, the unit's first sample within the shard, its number in the unit."""
 
     unit: int
     first: int
@@ -109,9 +109,9 @@ class SamplePlace(NamedTuple):
 
 
 class UnitRows(NamedTuple):
-    """Rows of a table whose samples lie in units, in the order in which a catalog shows them.
+    """Rows of a table whose samples are in units, in the catalog's order.
 
-    ``objects`` and ``numbers`` are the object of each row and its number within, ``keys`` and ``etags`` those of the
+    ``objects`` and ``numbers`` are each row's object and its number in the object, ``keys`` and ``etags`` those of the
     objects, and ``rows`` the rows that the catalog shows.
     """
 
@@ -148,7 +148,7 @@ class UnitRows(NamedTuple):
         return merged
 
     def pieces(self, entry: int, found: Iterable[tuple[Span, bytes]]) -> list[UnitPiece]:
-        """Return the ranges of the unit of an entry, given what ``spans`` returned for it with the bytes."""
+        """Return the ranges of the unit of an entry, given the result of ``spans`` with the bytes."""
         ranges = iter(self.units.ranges(self.units.rows.view[self.rows[entry]]))
         pieces: list[UnitPiece] = []
         for span, data in found:

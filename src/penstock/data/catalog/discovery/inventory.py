@@ -1,4 +1,4 @@
-"""Inventories read file by file into a table, in place of a listing of the prefix.
+"""Inventories, read file by file into a table instead of listing the prefix.
 
 Manifests of inventories: the bucket, the inventory's files, and their format.
 """
@@ -64,7 +64,7 @@ def listed(
     _check_manifest(source, key, data)
     inventory = parse_inventory_manifest(data, name)
     if inventory.bucket != place.bucket:
-        raise Unusable(f"this inventory lists {inventory.bucket!r}, and {place.url} is in another bucket", url=name)
+        raise Unusable(f"the inventory is of {inventory.bucket!r}, but {place.url} is in another bucket", url=name)
     growing, base = TableBuilder(), place.key[: place.key.rfind("/") + 1]
     chosen, rows = selector(*globs), 0
     left = Leftovers(place.key, globs[0])
@@ -83,13 +83,13 @@ def listed(
         _LOG.warning("left out below %s: %s", place.url, left)
     # Google's files have no checksums, and a truncated file cannot be told from a complete one.
     if rows < inventory.rows:
-        message = f"the inventory has {rows} rows, where the manifest says {inventory.rows}: a file was cut off"
+        message = f"the inventory has {rows} rows, but the manifest declares {inventory.rows}: a file is truncated"
         raise ManifestError(message, url=name)
     return _sort_table(growing.freeze(), name)
 
 
 def _check_manifest(source: Source, key: str, data: bytes) -> None:
-    """Verify Amazon's manifest against the MD5 in the file beside it, if there is such a file."""
+    """Verify Amazon's manifest against the MD5 in the file next to it, if there is such a file."""
     if not key.endswith(_MANIFEST):
         return
     beside = f"{key.removesuffix('json')}checksum"
@@ -113,7 +113,7 @@ def _file(source: Source, manifest: str, part: InventoryFile) -> tuple[str, byte
 
 
 def _read_whole(source: Source, meta: ObjectMeta) -> bytes:
-    """Return an object in the version, and of the size, that was looked up."""
+    """Return an object in the version and size that was looked up."""
     return source.read(Span(meta.key, 0, meta.size, meta.etag, whole=True))
 
 
@@ -171,7 +171,7 @@ def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Seq
         while few := list(islice(reader, _FEW)):
             if {*map(len, few)} != {len(columns)}:
                 raise ManifestError(
-                    f"rows must have {len(columns)} cells, got others up to line {reader.line_num}", url=name
+                    f"rows must have {len(columns)} cells, got more or fewer up to line {reader.line_num}", url=name
                 )
             rows += few
             if len(rows) >= _ROWS or lines.chars - told > _CHUNK_CHARS:
@@ -182,7 +182,7 @@ def _csv(data: bytes, inventory: Inventory, name: str) -> Iterator[dict[str, Seq
 
 
 class _Lines:
-    """The lines of a text that may unpack to far more than an inventory would: ``Damaged`` beyond the bound."""
+    """The lines of a decompressed text; ``Damaged`` beyond a bound that no inventory reaches."""
 
     def __init__(self, text: io.TextIOWrapper) -> None:
         self.chars = 0
@@ -255,7 +255,7 @@ _GOOGLE_CSV = {
 
 @dataclass(frozen=True, slots=True)
 class InventoryFile:
-    """A file of an inventory: its key, or its name beside the manifest; bytes and MD5 are -1 and "" if not stated."""
+    """A file of an inventory: its key, or its name next to the manifest; bytes and MD5 are -1 and "" if not stated."""
 
     name: str
     size: int = -1
@@ -286,7 +286,7 @@ def parse_inventory_manifest(data: bytes, name: str) -> Inventory:
     check_json(found, _GOOGLE if google else _AMAZON, _WHAT, name, ManifestError)
     inventory = _google(found, name) if google else _amazon(found)
     if not inventory.form:
-        raise Unusable("this inventory is ORC, which is not read: have it written as Parquet or CSV", url=name)
+        raise Unusable("ORC inventories are not supported: configure Parquet or CSV", url=name)
     return inventory
 
 
@@ -304,7 +304,7 @@ def _google(found: dict[str, Any], name: str) -> Inventory:
     options = config["object_metadata_report_options"]
     parts = tuple(map(InventoryFile, found["report_shards_file_names"]))
     if int(found["shard_count"]) != len(parts):
-        raise ManifestError(f"the inventory lists {len(parts)} files of {found['shard_count']}", url=name)
+        raise ManifestError(f"the inventory lists {len(parts)} files, but declares {found['shard_count']}", url=name)
     bucket, rows = options["storage_filters"]["bucket"], int(found.get("records_processed", -1))
     if "parquet_options" in config:
         return Inventory(bucket, "parquet", parts, rows=rows)

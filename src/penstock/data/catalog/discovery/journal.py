@@ -1,4 +1,4 @@
-"""Journals of listings and of walks through shards: what was found so far, in a local file, to resume from."""
+"""Journals of listings and of walks through shards: results so far, in a local file, to resume from."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _LineFile:
                 raise OSError(ENOSPC, os.strerror(ENOSPC))
 
     def remove(self) -> None:
-        """Remove the file, which is not needed any more."""
+        """Remove the file."""
         with _translate_os_errors(self._path):
             self._path.unlink(missing_ok=True)
 
@@ -104,7 +104,7 @@ def journal(path: Path, about: Mapping[str, object], *, restart: bool = False) -
 
     The stretches of an earlier process are reused if it was the same listing and ``restart`` is not set. A kill loses
     the stretches that were not yet written, and at most the last write. A power failure may lose more, but never
-    corrupts what is read.
+    corrupts the data read.
     """
     header = {"format": _FORMAT, "columns": len(Stretch._fields), **about}
     with _open_journal(path, header, _STRETCH, restart=restart) as (file, values):
@@ -211,7 +211,7 @@ def _line(value: object) -> bytes:
 
 
 def _read_journal(file: BinaryIO, header: Mapping[str, object], path: Path) -> tuple[list[list[Any]], int]:
-    """Return the values of a file, and where the last whole one ends: 0 for another header or an empty file."""
+    """Return the values of a file, and the end of the last complete line; 0 for a different header or an empty file."""
     file.seek(0)
     with os.fdopen(os.dup(file.fileno()), "rb") as reader:
         first = reader.readline()

@@ -54,7 +54,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def check_links(prefix: str, chosen: Callable[[str], bool], leftovers: Leftovers) -> None:
-    """Refuse broken links among local data, and name links to folders, which no listing follows, in the log.
+    """Refuse broken links among local data, and log links to folders, which no listing follows.
 
     ``chosen`` tells whether the data include a name below the folder of the prefix.
     """
@@ -75,10 +75,10 @@ def check_links(prefix: str, chosen: Callable[[str], bool], leftovers: Leftovers
         more = f", and {len(broken) - 1:,} more" if len(broken) > 1 else ""
         target = str(Path(broken[0]).readlink())
         raise NotFound(
-            f"the link leads to {target!r}, which is not there{more}: fetch the data (git annex get, "
+            f"the link leads to {target!r}, which does not exist{more}: fetch the data (git annex get, "
             "dvc pull, or download again), or exclude the name",
             url=broken[0],
         )
     if folders:
         named = ", ".join(folders[:_SHOWN]) + (", …" if len(folders) > _SHOWN else "")
-        _LOG.warning("%d links to folders are not followed: pass where they lead, or copies: %s", len(folders), named)
+        _LOG.warning("%d links to folders were not followed: pass their targets, or copies: %s", len(folders), named)

@@ -145,15 +145,15 @@ def resolve_key(text: str, base: Location) -> str:
 def _resolve_name(text: str, base: Location) -> str:
     """Return the full key for the text of a manifest in a bucket, which may only name files below a local ``base``."""
     if _URL.match(text) or text.startswith("/") or ".." in text.split("/"):
-        raise ManifestError(f"{_short(text)}: a manifest in a bucket may name local files only by names below base=")
+        raise ManifestError(f"{_short(text)}: a manifest in a bucket may list local files only below base=")
     return resolve_key(text, base)
 
 
 def _storable(key: str, store: Store) -> str:
     if not key:
-        raise ManifestError("names no object")
+        raise ManifestError("the manifest names no object")
     if "\0" in key:
-        raise ManifestError(f"{_short(key)} holds a NUL (text is UTF-8)")
+        raise ManifestError(f"{_short(key)} contains a NUL (text must be UTF-8)")
     most = store.limits.key_bytes
     if len(key) > most // 4 and len(key.encode()) > most:
         raise ManifestError(f"{_short(key)} takes more than {most} bytes")
@@ -234,7 +234,7 @@ def _lines(data: bytes, name: str) -> Iterator[str]:
     # Split the bytes, so at \n only: str.splitlines would also split keys at U+2028 and similar characters.
     for number, line in enumerate(io.BytesIO(data.removeprefix(codecs.BOM_UTF8)), 1):
         if len(line) > _LINE_BYTES:
-            raise ManifestError(f"{name}, line {number}: has {len(line)} bytes, but may have {_LINE_BYTES}", url=name)
+            raise ManifestError(f"{name}, line {number}: has {len(line)} bytes, more than {_LINE_BYTES}", url=name)
         try:
             yield line.decode()
         except UnicodeDecodeError as error:
@@ -279,7 +279,7 @@ def _header(cells: list[str], *, several: bool) -> list[str]:
 
 def _under(columns: list[str], cells: list[str]) -> Mapping[str, object]:
     if len(cells) != len(columns):
-        raise ValueError(f"{len(cells)} cells under {len(columns)} columns: quote values that contain the separator")
+        raise ValueError(f"{len(cells)} cells for {len(columns)} columns: quote values that contain the separator")
     return {column: cell or None for column, cell in zip(columns, cells, strict=True)}
 
 
@@ -358,7 +358,7 @@ def columns(
 
 
 def _batches(file: Any, name: str, names: Sequence[str] | None = None) -> Iterator[Any]:  # noqa: ANN401  pyarrow's
-    """Yield batches; raise ManifestError once their texts, counted for each row, take more bytes than may be held."""
+    """Yield batches; raise ManifestError once their texts, summed over rows, exceed the memory limit."""
     most, held = most_unpacked(), 0
     for batch in file.iter_batches(batch_size=_ROWS, columns=names):
         held += sum(map(text_bytes, batch.columns))

@@ -232,7 +232,7 @@ class _Scan:
             self._keyspace.learn(columns(page.entries)[0])
 
     def _guess(self) -> None:
-        """Divide the ranges that seem to hold most, at guessed bounds, for as many requests as may still be sent."""
+        """Divide the apparently largest ranges, at guessed bounds, for the requests that may still be sent."""
         plain = self._seen // self._page_keys  # requests that a listing page by page would have made
         most = min(self._workers - len(self._flying) - len(self._waiting), self._workers + 2 * plain - self._sent)
         if self._keyspace is None or most <= 0 or plain < _PLAIN:
@@ -301,7 +301,7 @@ def _divide_ranges(most: int, ranges: list[tuple[KeyRange, float]]) -> list[tupl
 
 
 def _passed_over(pieces: Iterable[KeyRange]) -> Iterator[bytes]:
-    """Yield the keys that a part has shown beyond its end and that the parts after it lack."""
+    """Yield the keys that a part has listed beyond its end and that later parts lack."""
     awaited = b""
     for piece in pieces:
         if awaited and piece.first:
@@ -314,7 +314,7 @@ def _passed_over(pieces: Iterable[KeyRange]) -> Iterator[bytes]:
 
 
 def _within(key: bytes, known: Sequence[Stretch]) -> bool:
-    """Return whether a key lies in one of these stretches, which are in order."""
+    """Return whether a key is in one of these stretches, which are in order."""
     at = bisect_left(known, key, key=attrgetter("after"))
     until = known[at - 1].until if at else b""
     return until is None or key <= until
@@ -345,7 +345,7 @@ class KeyRange(KeySpan):
     rows: TableBuilder = field(default_factory=TableBuilder)
 
     def take(self, page: Page, keep: Callable[[str, int], bool] | None = None) -> int:
-        """Take in the next page; return the number of its keys that were kept.
+        """Add the next page; return the number of its keys that were kept.
 
         ``keep`` decides by key and size; by default all keys except directory markers are kept.
         """
@@ -383,7 +383,7 @@ class KeyRange(KeySpan):
             self.asked = directory
 
     def split(self, most: int) -> list[KeyRange]:
-        """Divide off up to ``most`` later parts, at cuts, each expected to fill a page; return them."""
+        """Split off up to ``most`` later parts, at cuts, each expected to fill a page; return them."""
         # Sub-directories on a page: with 50 keys in each, a part of fewer than 20 is not worth a request.
         start = len(self.level)
         width = len({key[: key.find(_SLASH, start) + 1] for key in self.recent if key.startswith(self.level)})
@@ -411,7 +411,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 def absent(source: Source, prefix: str, given: str, *, chosen: bool, instead: str = "") -> NotFound:
-    """Return the error for an empty listing of ``prefix``; the message suggests what to write instead.
+    """Return the error for an empty listing of ``prefix``; the message suggests a replacement.
 
     At most two LIST requests look for objects that globs have left out (if ``chosen``), and for prefixes that exist.
     ``given`` is the URL as the caller wrote it, and ``instead`` a further suggestion. Errors of these requests are
@@ -483,7 +483,7 @@ def _page(source: Source, prefix: str, delimiter: str = "") -> Page:
 
 
 def report_left_out(source: Source, prefix: str, chosen: Callable[[str], bool], left: Leftovers) -> None:
-    """Name the leftovers of a listing in the log, and links to folders; broken links raise: see ``check_links``."""
+    """Log the leftovers of a listing and links to folders; broken links raise: see ``check_links``."""
     if source.url("") == LOCAL_ROOT:
         check_links(prefix, chosen, left)
     if len(left):
@@ -491,7 +491,7 @@ def report_left_out(source: Source, prefix: str, chosen: Callable[[str], bool], 
 
 
 def warn_of_splits(source: Source, base: str, names: Sequence[str]) -> None:
-    """Name the splits of ``names``, objects and folders below ``base``, in the log, if there are several."""
+    """Log the splits of ``names``, objects and folders below ``base``, if there are several."""
     found = splits_of(names)
     if len(found) < 2:  # noqa: PLR2004  several
         return

@@ -86,7 +86,7 @@ class Shards(NamedTuple):
         side: Kind of the side indexes that are read in place of walks; empty: none.
         counts: Samples of each shard by its name, which an index states, and which are compared with those found; None:
             nothing is compared.
-        stated: What an index.json of MDS states of each shard, by its key; None: there is none.
+        stated: Entry of each shard in an index.json of MDS, by its key; None: no such file.
         whole: Whether they are all shards of a folder.
     """
 
@@ -119,9 +119,9 @@ class Shards(NamedTuple):
         sizes = {each.key.rpartition("/")[2]: each.size for each in self.found}
         for name, each in listed.items():
             if self.whole and name not in sizes:
-                raise Damaged(f"the index names {name!r}, which is not there: a glob, or a list, reads some of them")
+                raise Damaged(f"the index lists {name!r}, which does not exist: pass a glob or list to read the rest")
             if each.size not in (None, sizes.get(name, each.size)):
-                raise Damaged(f"the index states {each.size} bytes for {name!r}, which has {sizes[name]}")
+                raise Damaged(f"the index declares {each.size} bytes for {name!r}, which has {sizes[name]}")
         return self._replace(counts={name: each.samples for name, each in listed.items()})
 
     def check_count(self, shard: Shard, samples: int) -> None:
@@ -163,7 +163,7 @@ class Shards(NamedTuple):
         return (yield from self.format.walk(shard.size))
 
     def named(self, folder: str, stated: Sequence[Stated]) -> Shards:
-        """Return those of these shards that the index.json of a folder names, in its order."""
+        """Return these shards, if listed in the index.json of a folder, in its order."""
         there = {each.key: each for each in self.found}
         files = stated_files(self.source, folder, stated, {each.key: each.size for each in self.found})
         found = [there[key] for key in files]
@@ -260,7 +260,7 @@ def _singly(
         raise InvalidURL(f"not in {places[0].root}: join datasets of several buckets with ps.concat", url=stray[0])
     keys = [place.key for place in places]
     if folder := next((place.url for place in places if not place.key or place.key.endswith("/")), ""):
-        raise InvalidURL(f"{_SINGLE}, and this is a prefix", url=folder)
+        raise InvalidURL(f"{_SINGLE}, and the URL is a prefix", url=folder)
     if len(set(keys)) < len(keys):
         twice = next(key for at, key in enumerate(keys) if key in keys[:at])
         raise InvalidURL("the shard is named twice", url=places[0].at(twice).url)
@@ -284,7 +284,7 @@ def added_shards(source: Source, key: str, form: ShardFormat, after: bytes) -> S
     if form.name in _LITDATA:
         raise Unusable("a catalog of LitData's chunks cannot be refreshed: scan again", url=source.url(key))
     if _BRACES.search(key):
-        raise Unusable("braces name no further shards: pass their prefix, or a glob", url=source.url(key))
+        raise Unusable("a refresh cannot find new shards by braces: pass their prefix, or a glob", url=source.url(key))
     base, _, found = _find_shards(source, key, form, after)
     return _apply_mds_index(Shards(source, base, found, form), key, after)
 
@@ -293,7 +293,7 @@ def _read_mds_index(source: Source, key: str, form: MdsFormat) -> Shards:
     """Return the shards that an index.json of MDS names: a HEAD for each."""
     stated = read_stated(source, key, empty=True)
     if stated is None:
-        raise NotFound(f"there is no such {INDEX}", url=source.url(key))
+        raise NotFound(f"this {INDEX} does not exist", url=source.url(key))
     folder = key.removesuffix(INDEX)
     names = dict.fromkeys((*named_files(folder, stated, packed=True), *named_files(folder, stated, packed=False)))
     found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_existing([*names]) if meta is not None]
@@ -301,7 +301,7 @@ def _read_mds_index(source: Source, key: str, form: MdsFormat) -> Shards:
 
 
 def _empty(source: Source, key: str, form: ShardFormat | None) -> Shards | None:
-    """Return no shards if the index.json of MDS in a folder says so, as that of a writer without samples does."""
+    """Return no shards if a folder's index.json of MDS has none, as after a writer without samples."""
     if (form is None or form.name == "mds") and not _WILD.search(key):
         with suppress(PenstockError):
             if read_stated(source, as_folder(key) + INDEX, empty=True) == []:
@@ -361,7 +361,7 @@ def _list_shards(source: Source, key: str, form: ShardFormat | None, given: str)
 
 
 def _other(key: str, form: ShardFormat | None) -> str:
-    """Return what to do for a single object whose name is of another format; empty: nothing is known."""
+    """Return advice for a single object whose name has another format; empty: no advice."""
     tokens = TokenFile.suffixes
     if form is None and key.endswith(tokens):
         return ": ps.TokenDataset.from_shards reads files of tokens"
@@ -409,7 +409,7 @@ def _find_shards(
         raise NotFound(f"found no shard, only leftovers: {left}", url=source.url(key))
     if log and any(each.key.lower().endswith(".parquet") for each in found):
         raise Unusable(
-            "this is the log of a table, which says which files count, and others beside them hold rows that were "
+            "this is the log of a table, which says which files count, and other files hold rows that were "
             "deleted: pass the URLs of those that count as a list (Delta Lake: DeltaTable(…).file_uris())",
             url=source.url(log),
         )
@@ -473,7 +473,7 @@ class KeptWalks:
         self._journal = journal
 
     def known(self, shard: Shard) -> Extents | None:
-        """Return what was found in this version of a shard; None if it must be walked."""
+        """Return the samples found in this version of a shard; None if it must be walked."""
         found = self._journal and self._journal.known.get(shard.key)
         if not found or not shard.etag or (found.size, found.etag) != (shard.size, shard.etag):
             return None
@@ -538,7 +538,7 @@ def walked(shards: Shards, numbers: Iterable[int]) -> Iterator[tuple[int, Extent
 
 
 class _ShardWalks:
-    """Walks through shards, each waiting for bytes that it has asked for; as many as the format allows at once."""
+    """Walks through shards, each waiting for requested bytes; as many as the format allows at once."""
 
     def __init__(self, shards: Shards, numbers: Iterable[int]) -> None:
         self._shards, self._source = shards, shards.source
@@ -549,7 +549,7 @@ class _ShardWalks:
         self._ended: deque[tuple[int, Extents]] = deque()
 
     def spans(self) -> Iterator[Span]:
-        """Yield the bytes that walks ask for, and begin further walks."""
+        """Yield the requests of walks, and begin further walks."""
         while True:
             while (
                 len(self._asking) + len(self._waiting) < self._most and (each := next(self._coming, None)) is not None

@@ -1,4 +1,4 @@
-"""Shards that an index.json of MDS names: the file that is read of each, compared with the objects that are there."""
+"""Shards in an index.json of MDS: the file to read of each, compared with the existing objects."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _MOST_BYTES = 256 << 20  # of an index.json: that of a million shards
 
 
 def read_stated(source: Source, key: str, *, empty: bool = False) -> list[Stated] | None:
-    """Return what the index.json ``key`` states of its shards; None if it is not there: a HEAD, and a GET."""
+    """Return the entries of the index.json ``key``; None if it does not exist: a HEAD, and a GET."""
     found = _read_index(source, key, stated_shards)
     if found == [] and not empty:
-        raise NotFound(f"{INDEX} names no shard", url=source.url(key))
+        raise NotFound(f"{INDEX} lists no shard", url=source.url(key))
     return found
 
 
@@ -34,14 +34,14 @@ def read_described(source: Source, key: str, form: ColumnFormat) -> tuple[list[N
     """Return the chunks of LitData that the index.json ``key`` names, and their format: a HEAD, and a GET."""
     found = _read_index(source, key, lambda data: described_chunks(data, form))
     if found is None:
-        raise NotFound(f'format="litdata" needs the {INDEX} of the chunks, which is not there', url=source.url(key))
+        raise NotFound(f'format="litdata" needs the {INDEX} of the chunks, which does not exist', url=source.url(key))
     if not found[0]:
-        raise NotFound(f"{INDEX} names no chunk", url=source.url(key))
+        raise NotFound(f"{INDEX} lists no chunk", url=source.url(key))
     return found
 
 
 def _read_index(source: Source, key: str, parse: Callable[[bytes], T]) -> T | None:
-    """Return what an index.json says, as ``parse`` reads it; None if it is not there."""
+    """Return an index.json as ``parse`` reads it; None if it does not exist."""
     (meta,) = source.stat_existing([key])
     if meta is None:
         return None
@@ -68,7 +68,7 @@ def stated_files(source: Source, folder: str, stated: Sequence[Stated], sizes: M
         keys = raw if all(key in sizes for key in raw) else keys
     for key, each in zip(keys, stated, strict=True):
         if key not in sizes:
-            raise NotFound(f"{INDEX} names the shard, which is not there", url=source.url(key))
+            raise NotFound(f"{INDEX} lists this shard, which does not exist", url=source.url(key))
         file = each.raw if key == folder + each.raw.name else each.packed
         if file is not None and sizes[key] != file.size:
             raise Damaged(
@@ -79,7 +79,7 @@ def stated_files(source: Source, folder: str, stated: Sequence[Stated], sizes: M
     kinds = {each.packed is not None for each in stated}
     if len(kinds) > 1 and keys == named_files(folder, stated, packed=True):
         raise Unusable(
-            f"{INDEX} names compressed shards and others: make a dataset of each kind, by the URLs of its shards, and "
+            f"only some shards of {INDEX} are compressed: make a dataset of each kind, by the URLs of its shards, and "
             "join them with ps.concat",
             url=source.url(folder + INDEX),
         )
@@ -87,7 +87,7 @@ def stated_files(source: Source, folder: str, stated: Sequence[Stated], sizes: M
 
 
 def check_strays(source: Source, folder: str, stated: Sequence[Stated], keys: Sequence[str]) -> None:
-    """Refuse shards that lie beside those of an index.json which does not name them."""
+    """Refuse shards of a folder whose index.json does not list them."""
     known = {*named_files(folder, stated, packed=True), *named_files(folder, stated, packed=False)}
     folders = {key.rpartition("/")[0] for key in known}
     stray = next((key for key in keys if key not in known and key.rpartition("/")[0] in folders), None)

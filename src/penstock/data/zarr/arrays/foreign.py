@@ -215,7 +215,7 @@ class Traced(NamedTuple):
     decodes: bool
 
     def of(self, layout: Layout) -> tuple[Layout, dict[str, Elements]]:
-        """Return the layout with the names of xarray, which may be others, and the elements that a selection takes."""
+        """Return the layout with xarray's dimension names, and the elements that a selection takes."""
         left = iter(self.dims)
         pairs = zip(dims_of(layout), self.chosen, strict=True)
         layout = replace(layout, dims=tuple(name if isinstance(each, int) else next(left) for name, each in pairs))
@@ -224,7 +224,7 @@ class Traced(NamedTuple):
 
 
 def trace_variable(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a variable of xarray
-    """Return the array that a variable reads, or an error that says what to pass instead."""
+    """Return the array that a variable reads, or an error with advice."""
     layer: Any = variable._data  # noqa: SLF001  xarray keeps unloaded data here
     later: list[Elements] | None = None
     if type(layer).__module__.partition(".")[0] == "dask" and hasattr(layer, "__dask_graph__"):
@@ -252,7 +252,7 @@ def trace_variable(variable: Any) -> Traced | Unusable:  # noqa: ANN401  a varia
         return Traced(layer, tuple(map(str, variable.dims)), tuple(found), decodes)
     source = variable.encoding.get("source")
     words = f"it was opened from {source}; " if source else ""
-    return Unusable(f"this variable of xarray is {type(layer).__name__}, and no Zarr array: {words}{_ADVICE}")
+    return Unusable(f"this variable of xarray is {type(layer).__name__}, not a Zarr array: {words}{_ADVICE}")
 
 
 def _elements(key: Any, size: int) -> Elements:  # noqa: ANN401  a part of an indexer of xarray
@@ -281,7 +281,7 @@ def _compose_selections(first: Sequence[Elements], then: Sequence[Elements]) -> 
 
 
 def _root(graph: Mapping[Any, Any]) -> tuple[Any, list[str]]:
-    """Return the key of the lazy array of xarray that a graph takes elements of; or None, and what else it does."""
+    """Return the key of xarray's lazy array that a graph indexes; or None, and its other operations."""
     roots, other = list[Any](), set[str]()
     for key, task in graph.items():
         function = _function(task)
@@ -307,7 +307,7 @@ def _function(task: Any) -> Any:  # noqa: ANN401  a task of Dask, or a tuple in 
 
 
 def _arguments(task: Any) -> tuple[Any, Any]:  # noqa: ANN401  as above
-    """Return what a task takes elements of, and which."""
+    """Return the array that a task indexes, and the elements."""
     source, index = (task[1:] if isinstance(task, tuple) else task.args)[:2]
     return source, index
 
@@ -396,7 +396,7 @@ class _Layer:
         return _StoreReads(self._store)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the store: the copy belongs to the process that unpickles it, not to one before a fork."""
+        """Pickle the store: the copy belongs to the unpickling process."""
         return _Layer, (self._store,)
 
 
@@ -454,7 +454,7 @@ class _StoreReads:
         return [_Read(span, buffer, owner) for span, buffer in wanted]
 
     def send_reads(self, reads: Iterable[ReadOperation]) -> None:
-        """Queue reads for the threads: as many threads as reads under way, up to 32."""
+        """Queue reads for the threads: one thread per running read, up to 32."""
         for read in reads:
             with self._lock:
                 self._under_way += 1
@@ -510,5 +510,5 @@ class _StoreReads:
         if data is None:
             raise NotFound("the object does not exist", url=where)
         if span.stop is not None and len(data) != span.stop - span.start:
-            raise Truncated(f"{len(data)} bytes came instead of {span.stop - span.start}", url=where)
+            raise Truncated(f"received {len(data)} bytes instead of {span.stop - span.start}", url=where)
         return data

@@ -70,7 +70,7 @@ def open_inputs(given: object, what: str, manner: Manner) -> dict[str, StoredArr
         return _of_object(given, what, manner)
     if isinstance(given, Mapping):
         if not given:
-            raise Unusable(f"{what} must not be an empty mapping: it maps names in a sample to arrays")
+            raise Unusable(f"{what} must not be an empty mapping: map names in a sample to arrays")
         for name in given:
             if not name or not isinstance(name, str):
                 raise Unusable(f"{what} must map names to arrays, got {name!r} as a name")
@@ -104,7 +104,7 @@ def _several(given: Sequence[Any], what: str, manner: Manner, along: str) -> dic
 def _single(name: object, given: object, what: str, manner: Manner) -> StoredArray:
     found = open_inputs(given, f"{what}[{name!r}]", manner)
     if [*found] != [""]:
-        raise Unusable(f"{what}[{name!r}] is a group, but a name stands for one array: {', '.join(found)}")
+        raise Unusable(f"{what}[{name!r}] is a group, but each name must be one array: {', '.join(found)}")
     return found[""]
 
 
@@ -175,7 +175,7 @@ def _select_sample_arrays(layouts: Arrays, what: str) -> dict[str, Layout]:
         if name not in coordinates:
             raise error
     if not chosen:
-        raise Unusable(f"this group has coordinates only ({', '.join(layouts)}): name an array", url=layouts.url)
+        raise Unusable(f"this group has only coordinates ({', '.join(layouts)}): name an array", url=layouts.url)
     return chosen
 
 
@@ -210,8 +210,8 @@ def _in_own_store(
     """Return the store of an open object, and layouts and objects of its arrays there."""
     if found.given is not None and manner.store not in (None, found.given):
         raise Unusable(
-            f"{what} is open in a Store whose options differ from store=: pass no store=, and open arrays that "
-            "need other options in a Store(url, store=…), too",
+            f"{what} is open in a Store whose options differ from store=: leave out store=, and open arrays that "
+            "need other options in a separate Store(url, store=…)",
             url=found.url,
         )
     if found.own is not None and manner.store in (None, found.given):
@@ -237,7 +237,7 @@ _NAMED = 3  # folders
 
 
 def absent(source: Source, key: str, given: str | os.PathLike[str], error: NotFound) -> NotFound:
-    """Return the error for a URL without array or group; the message says what to write instead.
+    """Return the error for a URL without array or group; the message suggests a replacement.
 
     Sends a HEAD for an object of that name, and opens the groups above: up to three times five requests, and a listing
     where the metadata is not consolidated. Without such groups it lists the folder. Ignores errors of these requests.
@@ -319,7 +319,7 @@ def _open_target(store: StoreOptions | str | None, home: str | None, url: str) -
 
 
 class VirtualArrays(NamedTuple):
-    """Arrays whose chunks lie in other objects; ``source`` is the document's store, or the first of the others.
+    """Arrays whose chunks are in other objects; ``source`` is the document's store, or the first of the others.
 
     ``sources`` are the known stores of these objects, by root; ``opener`` opens others.
     """
@@ -332,7 +332,7 @@ class VirtualArrays(NamedTuple):
 
 
 def document_at(url: str | os.PathLike[str], store: StoreOptions | str | None) -> VirtualArrays | None:
-    """Return the arrays of a document of references, or of the array or group that the rest of the URL names in it.
+    """Return the arrays of a document of references, or of an array or group in it, by the rest of the URL.
 
     None if the URL does not name a document (``….json``, with or without ``/`` and a path after it), or the document
     does not exist. Two requests. ``store`` applies to the document and to the targets of its references, each where it
@@ -410,7 +410,7 @@ def _stores(references: References, opener: Callable[[str], Source]) -> dict[str
 
 
 def _match_options(url: str, store: StoreOptions | str | None) -> StoreOptions | str | None:
-    """Return options if they fit the provider of the URL; a document and its objects may lie in two stores."""
+    """Return options if they fit the provider of the URL; a document and its objects may be in two stores."""
     if not isinstance(store, StoreOptions) or type(store) is StoreOptions:
         return store
     return store if isinstance(store, parse(url).store.options) else None
@@ -433,6 +433,6 @@ def _select_below(arrays: Arrays, path: str) -> Arrays:
         if name.startswith(path + "/"):
             below.refused[name[len(path) + 1 :]] = error
     if not below and not below.refused:
-        words = f"these references have no array or group {path!r}; there are {arrays.named(path)}"
+        words = f"these references have no array or group {path!r}; arrays are {arrays.named(path)}"
         raise NotFound(words, url=arrays.url)
     return below

@@ -31,7 +31,7 @@ _CLOSE = 0.8
 
 
 def stores_of(given: object, store: StoreOptions | str | None) -> list[Any] | None:
-    """Return the stores that a list or a pattern of URLs stands for, in order; None for another value.
+    """Return the stores in a list or matching a pattern of URLs, in order; None for another value.
 
     Matches of a pattern come in the order of their names, and numbers in names by their value. One listing for each
     folder with wildcards in its names.
@@ -46,7 +46,7 @@ def stores_of(given: object, store: StoreOptions | str | None) -> list[Any] | No
     if not fixed_part(key)[1]:
         return None
     if "**" in key:
-        raise Unusable("a pattern of stores has * within the names of folders, and no **", url=source.url(key))
+        raise Unusable("a pattern of stores must not contain **: use * in names of folders", url=source.url(key))
     found = sorted(_matches(source, key), key=_sort_key)
     if not found:
         raise NotFound("no store matches this pattern", url=source.url(key))
@@ -71,7 +71,7 @@ def _matches(source: Source, key: str) -> list[str]:
 
 
 def _names(source: Source, folder: str, part: str, *, below: bool) -> list[str]:
-    """Return the names in a folder that match a part of a pattern: of folders, and of objects that may be stores.
+    """Return the folders, and objects that may be stores, in a folder, that match a part of a pattern.
 
     Those are documents of references, and all objects where no folder matches, of which the error names one. The
     documents of the folder itself, where it is a group, and hidden names are left out as by a shell. With ``below``,
@@ -131,7 +131,7 @@ def _stacks(cannot: str, arrays: Sequence[StoredArray], along: str) -> bool:
 
 
 def _one(cannot: str, parts: Sequence[StoredArray], along: str, *, stacked: bool) -> StoredArray:
-    """Return arrays as one; its chunks lie in the runs of the arrays."""
+    """Return arrays as one; its chunks are in the runs of the arrays."""
     first = parts[0].layout
     _check_same(cannot, parts, "" if stacked else along)
     dims = first.dims
@@ -156,7 +156,7 @@ def _warn_of_units(parts: Sequence[StoredArray]) -> None:
     for unit, url in units:
         if unit != units[0][0]:
             warnings.warn(
-                f"units of {units[0][1]} are {units[0][0]!r}, and of {url} {unit!r}: values are joined as they are",
+                f"units of {units[0][1]} are {units[0][0]!r}, and of {url} {unit!r}: values are not converted",
                 stacklevel=7,
             )
             return
@@ -167,7 +167,7 @@ def _with(sizes: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:
 
 
 def _check_same(cannot: str, parts: Sequence[StoredArray], along: str) -> None:
-    """Raise for arrays that differ in more than their lengths and chunks along a dimension."""
+    """Raise for arrays that differ in more than length and chunks along a dimension."""
     first, *others = parts
     wanted = _list_common_traits(first, along)
     for other in others:

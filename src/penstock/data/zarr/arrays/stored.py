@@ -122,7 +122,7 @@ class _Joined:
         return isinstance(fetching, CachedFetching) and fetching.contains(span)
 
     def room_bytes(self) -> int:
-        """Return the least room, in bytes, among the caches of the stores; 0 without caches."""
+        """Return the smallest free space, in bytes, of the stores' caches; 0 without caches."""
         caches = [each for each in (source.fetching() for source in self._sources) if isinstance(each, CachedFetching)]
         return min((each.room_bytes() for each in caches), default=0)
 
@@ -210,7 +210,7 @@ class OwnObjects:
         except NotFound as error:
             # From here on, every absent object is an error.
             self._absences.gone = True
-            message = "the array was deleted while it was read: its metadata is gone, and absent chunks mean nothing"
+            message = "the array was deleted while it was read: without its metadata, absent chunks cannot be filled"
             raise DatasetChanged(message, url=error.url) from error
 
     def find(self, span: Span) -> Span:
@@ -281,7 +281,7 @@ class ReferencedObjects:
         """Raise: a reference must lead to an existing object."""
         if isinstance(error, Forbidden):
             raise error
-        message = f"a reference leads to an object that is not there: {error.message}"
+        message = f"a reference leads to a missing object: {error.message}"
         raise Damaged(message, url=error.url) from error
 
     def verify(self) -> None:
@@ -299,7 +299,7 @@ class ReferencedObjects:
         if part.stop is not None and part.stop - part.start > self.most_bytes:
             size = part.stop - part.start
             raise Damaged(
-                f"the reference {span.key!r} has {size} bytes, and no chunk has: it is damaged", url=found.url
+                f"the reference {span.key!r} has {size} bytes, which no chunk can have: it is damaged", url=found.url
             )
         home = self.homes.get(location.root)
         return set_home(part._replace(key=location.key), self._new_home(found.url) if home is None else home)
@@ -341,7 +341,7 @@ def check_absent(objects: Located, error: NotFound | Forbidden) -> None:
 
 
 def _within(span: Span, start: int, stop: int | None) -> Span:
-    """Return a span that counts within bytes ``[start, stop)`` of an object as a span of the whole object."""
+    """Convert a span relative to bytes ``[start, stop)`` of an object to a span of the whole object."""
     # The whole object, or all from some byte on; only references that begin at 0 have no end.
     if stop is None:
         return span
@@ -450,18 +450,18 @@ class StoredArray(NamedTuple):
 
     @property
     def values(self) -> Hashable:
-        """Identity of the values: equal for arrays that were opened twice and are decoded alike."""
+        """Identity of the values: equal if one array was opened twice and is decoded alike."""
         places = ((part.source.address(part.layout.key), *part.where, id(part.objects.records)) for part in self.parts)
         return *places, self.meaning is None
 
     @property
     def parts(self) -> tuple[StoredArray, ...]:
-        """The arrays that this one consists of: itself, if it lies in one store."""
+        """The arrays that this one consists of: itself, if it is in one store."""
         return self.stored or (self,)
 
     @property
     def identity(self) -> list[list[Any]]:
-        """Place, shape and telling attributes of each part; a copy elsewhere has the same, as for ``Catalog.digest``.
+        """Place, shape and identifying attributes of each part; equal for a copy elsewhere, as for ``Catalog.digest``.
 
         The place is the key below the common folder of several parts in one store; otherwise empty.
         """
@@ -484,7 +484,7 @@ class StoredArray(NamedTuple):
 
 
 def alike(arrays: Sequence[StoredArray]) -> list[int]:
-    """Return, for each array, the number of the first one with the same chunks, such as a field and its next steps."""
+    """Return, for each array, the number of the first one with the same chunks, such as a field and its copy."""
     found: dict[Hashable, int] = {}
     numbers = []
     for number, array in enumerate(arrays):

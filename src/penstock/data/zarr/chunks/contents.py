@@ -240,7 +240,7 @@ class Chunks:
             records.prepare(some)
 
     def expect(self, chunks: Sequence[int], indexes: ShardIndexes) -> None:
-        """Begin to read what locates some chunks: see ``prepare`` and ``ShardIndexes.ask``."""
+        """Begin to read the locations of some chunks: see ``prepare`` and ``ShardIndexes.ask``."""
         self.prepare(chunks)
         indexes.ask(self.shards(chunks))
 
@@ -266,7 +266,7 @@ class Chunks:
     def decode(self, chunk: int, read: ReadOperation | bytes | None, pool: MemoryPool | None = None) -> NDArray[Any]:
         """Return the values of a chunk from a read, or from its bytes; ``read`` is None for a missing chunk.
 
-        The values lie in memory of ``pool`` if it is given and the codecs can decode into a given array.
+        The values are in memory of ``pool`` if it is given and the codecs can decode into a given array.
         """
         number, layout, place = self._at(chunk)
         url = self.parts[number].objects.url(layout.object_key(place))
@@ -284,8 +284,8 @@ class Chunks:
     def _taken(self, read: ReadOperation | None, number: int, place: tuple[int, ...]) -> bytes | None:
         """Return the bytes of a chunk; None if it is absent.
 
-        A chunk of a shard is read in the version of the index that located it. If the shard was written anew since
-        then, such as by an append, its chunks lie elsewhere, so the index is read again. A store that names no versions
+        A chunk of a shard is read in the version of the index that located it. If the shard was rewritten since
+        then, such as by an append, its chunks are elsewhere, so the index is read again. A store that names no versions
         would not notice, so there the index is read again after each chunk: it must still locate the chunk there.
         """
         part, key = self.parts[number], self.parts[number].layout.object_key(place)
@@ -310,21 +310,21 @@ class Chunks:
             if data is not None and now is not None and now[1:3] == span[1:3]:
                 return data
             span, read = now, None
-        message = "this shard is written anew again and again while it is read"
+        message = "this shard is rewritten repeatedly while it is read"
         raise error or Changed(message, url=part.source.url(key))
 
     def _of_one_version(self, read: ReadOperation, part: StoredArray, key: str) -> bytes:
-        """Return the bytes of a chunk; for part of a file, which a reference locates, after a look at its version."""
+        """Return the bytes of a chunk; for a referenced part of a file, after a check of its version."""
         data, version, (file, start, stop, *_) = read.take(), read.version, read.span
         if version and (start or stop is not None) and len(self._versions) < _MOST_FILES:
             known = self._versions.setdefault((getattr(file, "home", 0), file), version)
             if known != version:
-                message = "the file was written anew since its first read: make its references again, and open them"
+                message = "the file was rewritten after its first read: create its references again, and open them"
                 raise Changed(message, url=part.objects.url(key))
         return data
 
     def _read_index(self, number: int, key: str, outdated: str) -> ShardIndex:
-        """Return the index of a shard in a version other than ``outdated``, read anew unless another thread did so."""
+        """Return the index of a shard in a version other than ``outdated``, read again unless another thread did so."""
         index, part = self.indexes.get((number, key)), self.parts[number]
         if index is None or index.etag in ("", outdated):
             data, etag = part.source.read_version(index_span(part.layout, key))
@@ -358,7 +358,7 @@ class Chunks:
 
 
 def _try_take(take: Callable[[], bytes], *, unpinned: bool) -> tuple[bytes | None, PenstockError | None]:
-    """Return the bytes of a chunk, or the error which shows that it may lie elsewhere by now."""
+    """Return the bytes of a chunk, or the error which shows that it may have moved."""
     try:
         return take(), None
     except Changed as error:
@@ -370,7 +370,7 @@ def _try_take(take: Callable[[], bytes], *, unpinned: bool) -> tuple[bytes | Non
 
 
 class _Grid(NamedTuple):
-    """Grid of the chunks of an array, of which ``first`` is the number of its first stored array among those of all.
+    """Grid of the chunks of an array, ``first`` is the number of its first stored array among all.
 
     ``along`` is the dimension along which stored arrays follow one another, and their chunks along it; None for one.
     With ``stacked``, they lack this dimension.
@@ -462,7 +462,7 @@ class ZarrContents:
     # Cached: every state contains the digest, and a dimension may have millions of elements.
     @cached_property
     def digest(self) -> str:
-        """Digest of all that identifies the samples and their order: not of values, nor of locations."""
+        """Digest that identifies the samples and their order; excludes values and locations."""
         space, aligned = self.arrangement.space, self.arrangement.aligned
         shown = [
             [name, array.identity, array.layout.dtype.str, array.layout.dims, repr(extraction.cuts)]
@@ -590,7 +590,7 @@ class ZarrContents:
             return kept.values
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle without what this process has read and decoded."""
+        """Pickle without the data that this process has read and decoded."""
         return self.__dict__ | {"_chunks": None, "_pool": None}
 
 
@@ -603,7 +603,7 @@ def whole_arrays(chunks: Chunks, numbers: Sequence[int], source: Source, parts: 
     for number in numbers:
         if (count := prod(arrays[number].layout.grid)) > MOST_AT_ONCE:
             raise Unusable(
-                f"the array is read as a whole, and has {count:,} chunks, of at most {MOST_AT_ONCE:,}: store it in "
+                f"the array is read as a whole, but has {count:,} chunks, more than {MOST_AT_ONCE:,}: store it in "
                 "larger ones (penstock zarr copy --chunks)",
                 url=arrays[number].url,
             )
@@ -638,5 +638,5 @@ def box_of(layout: Layout, chunk: int) -> tuple[slice, ...]:
 
 
 def within_box(box: tuple[slice, ...]) -> tuple[slice, ...]:
-    """Return the elements of a chunk that lie in the array, which may end within the chunk."""
+    """Return the elements of a chunk within the array, which may end within the chunk."""
     return tuple(slice(each.stop - each.start) for each in box)

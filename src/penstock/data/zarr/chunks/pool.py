@@ -104,7 +104,7 @@ _MARGIN = 4096  # samples beyond a window with known chunks
 
 
 class Limits(NamedTuple):
-    """Limits of the look-ahead of a reading, in decoded bytes of chunks that are held or come next, and in samples.
+    """Limits of the look-ahead of a reading, in decoded bytes of held and next chunks, and in samples.
 
     Read-ahead takes at most 1 / ``parts`` of the store's own limit. ``batch_bytes`` are those of the batches that are
     made, wait, or are in training.

@@ -227,7 +227,7 @@ class ZarrMap(Dataset[Any]):
 
 
 class _DecodedChunks:
-    """Cache of the chunks that one process used last; thread-safe."""
+    """Cache of the latest chunks of one process; thread-safe."""
 
     def __init__(self) -> None:
         self.process = os.getpid()

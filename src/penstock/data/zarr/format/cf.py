@@ -97,7 +97,7 @@ def dates_of(values: np.ndarray[Any, Any], units: str, calendar: str, url: str =
         from xarray import Variable
         from xarray.conventions import decode_cf_variable
     except ImportError as error:
-        message = f"times in {units!r} are decoded by xarray: pip install xarray"
+        message = f"times in {units!r} need xarray to be decoded: pip install xarray"
         raise MissingExtra(message, url=url) from error
     try:
         found = decode_cf_variable("time", Variable(("time",), values, {"units": units, "calendar": calendar})).values

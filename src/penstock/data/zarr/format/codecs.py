@@ -62,7 +62,7 @@ class Decoder:
         except MemoryError as error:
             raise NoSpace("too little memory to decode the chunk", url=url) from error
         except Exception as error:
-            raise Damaged(f"the chunk does not decode: {str(error) or type(error).__name__}", url=url) from error
+            raise Damaged(f"cannot decode the chunk: {str(error) or type(error).__name__}", url=url) from error
         return out
 
     def filled(self) -> np.ndarray[Any, Any]:
@@ -90,7 +90,7 @@ _MARGIN_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CodecChain:
-    """Chain of decoding steps, each with the room for its result, from bytes to values.
+    """Chain of decoding steps, each with the size limit of its result, from bytes to values.
 
     ``dtype`` is in the stored byte order, ``shape`` in ``order``: row-major (``C``) or column-major (``F``). ``axes``
     transpose it to the shape of the chunk.
@@ -120,7 +120,7 @@ class CodecChain:
                 raise
             except Exception as error:
                 kind = ChecksumMismatch if step.verifies else Damaged
-                raise kind(f"the chunk does not decode ({step.name}): {str(error) or type(error).__name__}") from error
+                raise kind(f"cannot decode the chunk ({step.name}): {str(error) or type(error).__name__}") from error
         if out is not None and target is not None:
             return out
         return self._values(data)
@@ -214,7 +214,7 @@ def _chain(
     order: Literal["C", "F"] = "C",
     axes: tuple[int, ...] | None = None,
 ) -> CodecChain | None:
-    """Return the chain that reverses steps of encoding, with the room for the result of each."""
+    """Return the chain that reverses steps of encoding, with the size limit of each result."""
     size: int | None = layout.chunk_bytes
     most = _MOST_GROWTH * layout.chunk_bytes + _MARGIN_BYTES
     found = []
@@ -258,7 +258,7 @@ class ForeignDecoder:
             from zarr.core.buffer import default_buffer_prototype
             from zarr.storage import MemoryStore
         except ModuleNotFoundError as error:
-            raise MissingExtra("these chunks are decoded by zarr: pip install 'penstock[zarr]'") from error
+            raise MissingExtra("these chunks need zarr to be decoded: pip install 'penstock[zarr]'") from error
         self._chunks, self._dtype = layout.chunks, layout.dtype
         self._bytes = default_buffer_prototype().buffer.from_bytes
         self._places: dict[str, Any] = {}
@@ -279,7 +279,7 @@ class ForeignDecoder:
         except PenstockError:
             raise
         except Exception as error:
-            message = f"zarr does not decode these chunks, with the codecs {', '.join(names)}: {error}"
+            message = f"zarr cannot decode these chunks, with the codecs {', '.join(names)}: {error}"
             # Its entry point registers the codec; the wheel of eccodes has ECMWF's library.
             message += "; pip install kerchunk eccodes" * ("grib" in names)
             raise Unsupported(message, url=url) from error

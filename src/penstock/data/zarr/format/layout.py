@@ -51,7 +51,7 @@ class Runs:
     __array_ufunc__ = None
 
     def __post_init__(self) -> None:
-        """Compute the first element and the number of the first chunk of each run, and those behind the last."""
+        """Compute the first element and the number of the first chunk of each run, and those after the last."""
         counts = [-(-length // size) for length, size in zip(self.lengths, self.sizes, strict=True)]
         object.__setattr__(self, "starts", (0, *accumulate(self.lengths)))
         object.__setattr__(self, "firsts", (0, *accumulate(counts)))
@@ -79,7 +79,7 @@ class Runs:
         return run, chunk - self.firsts[run]
 
     def bounds(self, chunk: int) -> tuple[int, int]:
-        """Return the first element of a chunk, and the one behind its last."""
+        """Return the first element of a chunk, and the one after its last."""
         run, number = self.place(chunk)
         start = self.starts[run] + number * self.sizes[run]
         return start, min(start + self.sizes[run], self.starts[run + 1])
@@ -90,7 +90,7 @@ def largest(length: int | Runs) -> int:
 
 
 def bounds(length: int | Runs, chunk: int, size: int) -> tuple[int, int]:
-    """Return the first element of a chunk, and the one behind its last, along a dimension of ``size`` elements."""
+    """Return the first element of a chunk, and the one after its last, along a dimension of ``size`` elements."""
     if isinstance(length, Runs):
         return length.bounds(chunk)
     return chunk * length, min((chunk + 1) * length, size)
@@ -444,7 +444,7 @@ _ENTRY_BYTES = 16  # offset and length of an inner chunk
 
 
 class IndexForm(NamedTuple):
-    """Encoding of an index: byte order, whether a CRC-32C follows, and whether it lies at the end of the shard."""
+    """Encoding of an index: byte order, whether a CRC-32C follows, and whether it is at the end of the shard."""
 
     order: str
     crc: bool
@@ -500,7 +500,7 @@ def read_index(layout: Layout, data: bytes | bytearray | memoryview, url: str = 
     if impossible.any():
         number = int(impossible.argmax())
         entry = f"{int(lengths[number])} bytes at {int(offsets[number])}"
-        raise Damaged(f"the index of the shard says that its chunk {number} has {entry}: no chunk has", url=url)
+        raise Damaged(f"the index of the shard declares {entry} for its chunk {number}: impossible", url=url)
     return entries
 
 
@@ -513,7 +513,7 @@ def chunk_span(layout: Layout, chunk: tuple[int, ...], index: NDArray[np.uint64]
 def _read_index_form(layout: Layout) -> IndexForm:
     form = form_of(DocumentFields(sharding(layout)))
     if form is None:  # layout_of leaves `shards` None then
-        raise Damaged("this array has no index of shards that can be read")
+        raise Damaged("this array has no readable index of shards")
     return form
 
 
@@ -526,7 +526,7 @@ _short.maxlevel = 3
 
 @dataclass(frozen=True, slots=True)
 class DocumentFields:
-    """JSON object of a document, and where it is, for errors.
+    """JSON object of a document, and its location for errors.
 
     ``path`` is that within the document (``codecs[0].configuration``); empty for the document.
     """

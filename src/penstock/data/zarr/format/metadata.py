@@ -60,7 +60,7 @@ class Arrays(dict[str, "Layout"]):
         """Raise the reason why the layout is missing."""
         if name in self.refused:
             raise self.refused[name]
-        raise NotFound(f"no array {name!r}; there are {self.named(name)}", url=self.url)
+        raise NotFound(f"no array {name!r}; arrays are {self.named(name)}", url=self.url)
 
     def named(self, wanted: str) -> str:
         """Return at most twenty names of arrays for an error, those similar to ``wanted`` first."""
@@ -259,7 +259,7 @@ class _Documents:
             return [each for page in self.source.pages(prefix, delimiter="/") for each in page.prefixes]
         # NotFound: a web server may not have a page for the folder.
         except (Unsupported, Denied, NotFound) as error:
-            message = f"the group's metadata is not consolidated, and it cannot be listed ({error.message}): {_HOW}"
+            message = f"the group's metadata is not consolidated, and listing it failed ({error.message}): {_HOW}"
             raise Unsupported(message, url=self.source.url(prefix)) from error
 
 

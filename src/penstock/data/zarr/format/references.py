@@ -73,7 +73,7 @@ class ChunkLocation(NamedTuple):
 
 
 class References:
-    """References of arrays whose chunks lie in other objects. Immutable and picklable.
+    """References of arrays whose chunks are in other objects. Immutable and picklable.
 
     ``layout.key`` of the arrays is a name within the document, not a key in a store.
     """
@@ -93,7 +93,7 @@ class References:
         return self._meant(entry, key)
 
     def known(self, key: str) -> ChunkLocation | bytes | None:
-        """Return the same as ``at`` if that needs no request; else None."""
+        """Return the result of ``at`` if it needs no request; else None."""
         if not isinstance(self._entries, Records):
             return self.at(key)
         entry = self._entries.known(key)
@@ -158,7 +158,7 @@ class References:
         url = _TEMPLATE.sub(lambda found: self._templates.get(found[1], found[0]), text)
         url = _FILE.sub("file:///", url, count=1) if url.startswith("file:") else url
         if "{{" in url:
-            message = f"the reference {key!r} needs the expression {url[:80]!r}: only names of templates are filled in"
+            message = f"the reference {key!r} needs the expression {url[:80]!r}: only names of templates are supported"
             raise Unsupported(message, url=self.url)
         root = _root_of(url)
         if not root or root not in self._roots:
@@ -170,7 +170,7 @@ class References:
     def _check(self, url: str, key: str) -> None:
         scheme = _SCHEME.match(url)
         if not self._local and (scheme is None or scheme[0].lower().startswith(_HERE)):
-            reason = "names a file or a profile of this machine, and the document is not on it"
+            reason = "names a file or profile of this machine, but the document is stored elsewhere"
             raise Unsupported(f"the reference {key!r} {reason}: {url[:80]!r}", url=self.url)
         try:
             parse(url)
@@ -188,18 +188,18 @@ def references_of(data: bytes | Mapping[str, Any], url: str) -> References:
     entries = document.get("refs", document)
     templates = document.get("templates", {}) if "refs" in document else {}
     if "refs" in document and document.get("gen"):
-        raise Unsupported("references that expressions generate (gen) are not supported: write them out", url=url)
+        raise Unsupported("references that expressions generate (gen) are not supported: write them in full", url=url)
     if not isinstance(entries, Mapping) or not isinstance(templates, Mapping):
         raise Damaged("cannot read the references: 'refs' and 'templates' should be objects", url=url)
     if not all(isinstance(each, str) and "{" not in each for each in templates.values()):
-        raise Unsupported("templates that are expressions are not supported: write the URLs out", url=url)
+        raise Unsupported("templates that are expressions are not supported: write the URLs in full", url=url)
     named = ((name, value) for name, value in entries.items() if name.rpartition("/")[2] in _DOCUMENTS)
     documents = {name: _document(value, url) for name, value in named}
     arrays = Arrays(url)
     if ".zmetadata" in documents and not any(name.endswith(".zarray") for name in documents):
         add_consolidated(documents[".zmetadata"], "", arrays, url)
     if arrays.record_size is not None:
-        raise Unsupported("this document has its references in Parquet: pass the URL of their folder", url=url)
+        raise Unsupported("the references of this document are in Parquet: pass the URL of their folder", url=url)
     nodes = {name.removesuffix("zarr.json").rstrip("/"): value for name, value in documents.items()}
     add_consolidated({"metadata": nodes}, "", arrays, url)
     return References(arrays, entries, url, templates)
@@ -246,7 +246,7 @@ def _coordinates(place: str, layout: Layout) -> tuple[int, ...] | None:
 
 
 def _root_of(url: str) -> str:
-    """Return a URL up to the slash behind its bucket; "" without one."""
+    """Return a URL up to the slash after its bucket; "" without one."""
     return url[: url.find("/", url.find("://") + 3) + 1] if "://" in url else ""
 
 
@@ -259,7 +259,7 @@ def _document(value: object, url: str) -> dict[str, Any]:
 
 
 def _inline_data(value: str | bytes, damage: str, url: str) -> bytes:
-    """Return data that stands in place of a reference, as text or Base64; raise ``damage`` for invalid Base64."""
+    """Return data stored instead of a reference, as text or Base64; raise ``damage`` for invalid Base64."""
     data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     if not data.startswith(_BASE64):
         return data

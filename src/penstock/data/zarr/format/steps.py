@@ -83,7 +83,7 @@ def step_of(name: str, configuration: Mapping[str, Any]) -> DecodingStep | None:
     try:
         from numcodecs import get_codec
     except ModuleNotFoundError as error:
-        raise MissingExtra("chunks of Zarr are decoded by numcodecs: pip install 'penstock[zarr]'") from error
+        raise MissingExtra("chunks of Zarr need numcodecs to be decoded: pip install 'penstock[zarr]'") from error
     codec = get_codec({**configuration, "id": name})
     if name in COMPRESSORS:
         return _compressor(name, codec, configuration)
@@ -193,7 +193,7 @@ def _blosc(codec: Codec, data: Encoded, room: Room, out: Out) -> Encoded:
     size, stored = int.from_bytes(head[4:8], "little"), int.from_bytes(head[12:16], "little")
     room.check(size)
     if stored != len(flat):
-        raise ValueError(f"Blosc's header says that there are {stored} bytes, not {len(flat)}")
+        raise ValueError(f"Blosc's header declares {stored} bytes, got {len(flat)}")
     # Empty data has only a header.
     return _decode_into(codec, data, size, out) if size else b"" if out is None else out
 

@@ -117,12 +117,12 @@ def _require_sorted(dimension: str, coordinate: Coordinate, dtype: np.dtype[Any]
     """Return the values in a type; raise unless they ascend or descend strictly."""
     where = f"the coordinate {dimension!r} of {coordinate.url}"
     if coordinate.values.dtype.kind not in _NUMBERS or dtype.kind not in _NUMBERS:
-        raise Unusable(f"{where} has values of {coordinate.values.dtype}, and arrays are aligned by numbers or times")
+        raise Unusable(f"{where} has values of {coordinate.values.dtype}, but must have numbers or times")
     with np.errstate(invalid="ignore"):  # values that the type cannot hold
         values = coordinate.values.astype(dtype)
         back = values.astype(coordinate.values.dtype)
     if dtype.kind in "fMm" and not (values == values).all():  # noqa: PLR0124  NaN, and NaT
-        raise Unusable(f"{where} has missing values (NaN): each element of the arrays needs a coordinate")
+        raise Unusable(f"{where} has missing values (NaN): each element needs a coordinate")
     if (changed := back != coordinate.values).any():
         at = int(np.argmax(changed))
         raise Unusable(
@@ -146,7 +146,7 @@ def _find_indices(values: NDArray[Any], common: NDArray[Any]) -> Sequence[int]:
 def elements_of(
     elements: Sequence[int] | NDArray[np.int64], chosen: Sequence[int] | NDArray[np.int64]
 ) -> Sequence[int]:
-    """Return the chosen elements, as a range if they form one."""
+    """Return the chosen elements, as a range if possible."""
     if isinstance(elements, range) and isinstance(chosen, range):
         return range(
             elements.start + chosen.start * elements.step,
@@ -232,7 +232,7 @@ def check_order(name: str, parts: Sequence[Coordinate], *, gaps: bool) -> None:
         if step * usual <= 0:
             raise Unusable(
                 f"the stores overlap along {name!r}, or are in the wrong order: {where}; pass them in order, without "
-                'the elements that two have; align="index" takes all elements, in the order of the stores'
+                'duplicate elements; align="index" takes all elements, in the order of the stores'
             )
         if is_even and not gaps and abs(step - usual) > _TOLERANCE * abs(usual):
             raise Unusable(
@@ -243,12 +243,12 @@ def check_order(name: str, parts: Sequence[Coordinate], *, gaps: bool) -> None:
 
 
 def check_equal(name: str, parts: Sequence[Coordinate]) -> None:
-    """Raise for stores whose coordinates along a dimension differ: they have other grids."""
+    """Raise for stores whose coordinates along a dimension differ: their grids differ."""
     for other in parts[1:]:
         if not np.array_equal(parts[0].values, other.values):
             raise Unusable(
                 f"the stores have different grids: {name!r} is {parts[0].shown} in {parts[0].url} and {other.shown} in "
-                f'{other.url}; align="index" joins them by the numbers of elements'
+                f'{other.url}; align="index" joins them by element number'
             )
 
 
@@ -261,12 +261,12 @@ def _step(distance: float, dtype: np.dtype[Any]) -> str:
 
 
 def _distances(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the distances between neighbours; those of a descending coordinate of unsigned integers, too."""
+    """Return the distances between neighbours; also of a descending coordinate of unsigned integers."""
     return np.diff(values.astype(np.float64 if values.dtype.kind == "f" else np.int64))
 
 
 def check_nested(name: str, coarse: Coordinate, fine: Coordinate, factor: int) -> None:
-    """Raise unless ``factor`` elements of a coordinate lie in each element of another, as their mean or from it on."""
+    """Raise unless ``factor`` elements of a coordinate are in each element of another, as mean or first value."""
     count = min(len(coarse.values), len(fine.values) // factor)
     wanted, found = coarse.values[:count].astype(np.float64), fine.values[: count * factor].astype(np.float64)
     steps = np.abs(np.diff(fine.values.astype(np.float64)))
@@ -283,7 +283,7 @@ def check_nested(name: str, coarse: Coordinate, fine: Coordinate, factor: int) -
 
 
 def check_direction(name: str, one: Coordinate, other: Coordinate) -> None:
-    """Raise for coordinates with the same places in another order: in reverse, or from another meridian on.
+    """Raise for coordinates with the same places in another order: reversed, or from another meridian.
 
     Other places are the user's choice, and these are not.
     """

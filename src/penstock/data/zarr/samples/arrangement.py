@@ -94,7 +94,7 @@ def lengths_of(layout: Layout) -> dict[str, int]:
 def default_dims(layouts: Sequence[Layout]) -> tuple[str, ...]:
     """Return the first dimension of the array with the most dimensions, for samples to be numbered along.
 
-    So the result does not depend on the order of the arrays, and a static field beside fields of several times is the
+    So the result does not depend on the order of the arrays, and a static field next to fields of several times is the
     same for all samples.
     """
     most = max((len(layout.shape) for layout in layouts), default=0)
@@ -206,10 +206,10 @@ def _dims(layouts: Sequence[Layout], inputs: int, shape: Shape) -> tuple[str, ..
                 known = {each.casefold(): each for each in there}
                 near = [known[each] for each in get_close_matches(name.casefold(), known, 1, _CLOSE)]
                 hint = f": did you mean {near[0]!r}?" if near else ""
-                raise Unusable(f"{argument} names {name!r}, and the dimensions are {', '.join(map(repr, there))}{hint}")
+                raise Unusable(f"{argument}: unknown dimension {name!r}; known are {', '.join(map(repr, there))}{hint}")
     if not any(name in dims_of(layout) for layout in layouts[:inputs] for name in sampled):
         raise Unusable(
-            f"no array of samples has one of dims {sampled}: {'; '.join(map(_describe_shape, layouts[:inputs]))}"
+            f"no sample array has a dimension of dims {sampled}: {'; '.join(map(_describe_shape, layouts[:inputs]))}"
         )
     _check_axes(sampled, shape)
     _check_named(layouts, sampled)
@@ -218,7 +218,7 @@ def _dims(layouts: Sequence[Layout], inputs: int, shape: Shape) -> tuple[str, ..
 
 
 def _check_named(layouts: Sequence[Layout], sampled: Sequence[str]) -> None:
-    """Raise for an array that would be constant only because it names its dimensions and others do not, or reversed."""
+    """Raise for an array that would be constant only because some arrays lack dimension names."""
     named = any(name in layout.dims for layout in layouts for name in sampled)
     for layout in layouts:
         if layout.dims and any(layout.dims) != named and not set(sampled) & {*dims_of(layout)}:
@@ -234,7 +234,7 @@ def _check_patches(layouts: Sequence[Layout], named: set[str], shape: Shape) -> 
     for layout in layouts:
         names = dims_of(layout)
         if twice := [name for name in names if name in named and names.count(name) > 1]:
-            raise Unusable(f"{_describe_shape(layout)}: samples are not cut along {twice[0]!r}, which it has twice")
+            raise Unusable(f"{_describe_shape(layout)}: samples cannot be cut along {twice[0]!r}, which occurs twice")
     for one, other in combinations(shape.patch, 2):
         if not any({one, other} <= {*dims_of(layout)} for layout in layouts):
             raise Unusable(
@@ -255,7 +255,7 @@ def _check_chunks(layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept
                 "copy --chunks)"
             )
     if (total := sum(prod(layout.grid) for layout in layouts)) > _MOST_CHUNKS:
-        raise Unusable(f"the arrays have {total:,} chunks, and at most {_MOST_CHUNKS:,} can be numbered")
+        raise Unusable(f"the arrays have {total:,} chunks, more than {_MOST_CHUNKS:,}")
 
 
 def _check_axes(sampled: Sequence[str], shape: Shape) -> None:
@@ -267,7 +267,7 @@ def _check_axes(sampled: Sequence[str], shape: Shape) -> None:
     for argument, some in {"halo": shape.halo, "scale": shape.scale}.items():
         if others := [name for name in some if name not in shape.patch]:
             cut = [*shape.patch]
-            raise Unusable(f"{argument} names {others[0]!r}, which is not cut into patches: patch names {cut}")
+            raise Unusable(f"{argument} names {others[0]!r}, which has no patches: patch= names {cut}")
     for name in shape.scale:
         chosen = shape.select.get(name, slice(None))
         if not isinstance(chosen, slice) or chosen.step not in (None, 1):
@@ -290,7 +290,7 @@ def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
                 raise Unusable(
                     f"the arrays differ in length along {name!r}: {_describe_shape(first)} and "
                     f'{_describe_shape(layout)}; pass arrays of one length, align="coordinates" where each has its '
-                    "coordinates beside it, or scale= where one is finer"
+                    "coordinates, or scale= where one is finer"
                 )
     return {name: length for name, (length, _) in lengths.items()}
 
@@ -298,7 +298,7 @@ def _lengths(layouts: Sequence[Layout], shared: set[str]) -> dict[str, int]:
 def factor_of(layout: Layout, name: str, layouts: Sequence[Layout], scale: Mapping[str, int]) -> int:
     """Return how many elements an array has along a dimension for each element of the coarsest array: 1, or its scale.
 
-    An array of points, such as 721 latitudes beside 181, may lack some of the last elements.
+    An array of points, such as 721 latitudes with 181, may lack some of the last elements.
     """
     least = min((lengths_of(each)[name] for each in layouts if name in dims_of(each)), default=0)
     length, factor = lengths_of(layout).get(name), scale.get(name, 1)
@@ -347,7 +347,7 @@ def _choose_elements(name: str, length: int, selected: int | slice | Sequence[in
             raise Unusable(f"select goes beyond {name!r}, which has {length} elements: {numbers[:8]}")
         found = tuple(each % length for each in numbers)
     if not found:
-        raise Unusable(f"select leaves nothing of {name!r}, which has {length} elements: {selected!r}")
+        raise Unusable(f"select leaves no element of {name!r}, which has {length} elements: {selected!r}")
     return found
 
 
@@ -435,7 +435,7 @@ def _cuts(
 def _find_moving_arrays(
     layouts: Sequence[Layout], cuts: Sequence[Sequence[Cut]], kept: Sequence[bool], same: Sequence[int]
 ) -> Moving:
-    """Return the arrays that samples are cut from; of those of the same values, the cuts of the most elements."""
+    """Return the arrays that samples are cut from; for arrays of equal values, only the cuts with the most elements."""
     found: dict[int, tuple[Layout, Sequence[Cut]]] = {}
     for layout, each, keeps, first in zip(layouts, cuts, kept, same, strict=True):
         if not keeps and (first not in found or _elements_of(each) > _elements_of(found[first][1])):
@@ -581,7 +581,7 @@ def _cut_along(axis: int, arrays: Moving) -> Cut | None:
 
 
 def _most_along(axis: int, arrays: Moving) -> int | Runs:
-    """Return the elements of the largest chunks along an axis; 0 if no array has the axis."""
+    """Return the size of the largest chunks along an axis; 0 if no array has the axis."""
     some = (cut for _, cuts in arrays for cut in cuts if cut.axis == axis)
     # Counted in positions along the axis.
     edges = (cut.chunk if isinstance(cut.chunk, Runs) else max(1, cut.chunk // cut.scale) for cut in some)
@@ -609,7 +609,7 @@ def _block_bytes(
 
 
 def _across(cut: Cut, edge: int | Runs, reach: tuple[int, int]) -> int:
-    """Return the most chunks that a run of ``edge`` elements touches, including what samples reach beyond the run."""
+    """Return the most chunks that a run of ``edge`` elements touches, including elements beyond the run."""
     if isinstance(cut.chunk, Runs) or isinstance(edge, Runs) or not isinstance(cut.chosen, range):
         return _count_chunks(cut, edge, reach, cut.chosen)
     edge *= cut.scale

@@ -27,7 +27,7 @@ _KEPT = 4096  # positions along a dimension whose segments are cached
 
 
 class Segment(NamedTuple):
-    """Part of the indices along a dimension that lies in one chunk: ``inside`` are the elements within it.
+    """Part of the indices along a dimension within one chunk: ``inside`` are the elements within it.
 
     A number as ``inside`` drops the dimension, which then has no ``place`` in the result.
     """
@@ -175,7 +175,7 @@ class Axis:
 
     @classmethod
     def of(cls, name: str, positions: Sequence[int], chosen: Sequence[int], block: int | Runs) -> Axis:
-        """Return an axis cut into blocks: runs of samples that lie in the same ``block`` elements of the array."""
+        """Return an axis cut into blocks: runs of samples within the same ``block`` elements of the array."""
         count = len(positions)
         if isinstance(chosen, range) and isinstance(positions, range) and isinstance(block, int):
             some = chosen[positions.start : positions.stop : positions.step]
@@ -230,7 +230,7 @@ class IndexSpace:
         self.sizes: NDArray[np.int64] = sizes[sizes > 0]
 
     def subset(self, numbers: NDArray[np.int64]) -> IndexSpace:
-        """Return the samples with these numbers, which ascend, numbered anew."""
+        """Return the samples with these numbers, which ascend, renumbered from 0."""
         found = copy(self)
         found._members = numbers if self._members is None else self._members[numbers]  # noqa: SLF001  itself
         found._count()  # noqa: SLF001
@@ -294,7 +294,7 @@ class IndexSpace:
 
 
 class ChunkPart(NamedTuple):
-    """Part of a sample that lies in one chunk: elements of the chunk, and their place in the sample.
+    """Part of a sample within one chunk: elements of the chunk, and their place in the sample.
 
     Chunks are numbered row by row in the array's grid of chunks, from the number of its first chunk.
     """

@@ -77,7 +77,7 @@ def _tabulate_weights(
         order = np.argsort(elements)
         values = values[order[np.searchsorted(elements, chosen, sorter=order)]]
     if len(values) != len(chosen):
-        raise Unusable(f"there are {len(values)} weights of {name!r}, which has {len(elements)} elements")
+        raise Unusable(f"weights of {name!r} must be {len(elements)}, one for each element, got {len(values)}")
     if size == 1:
         return values
     running = np.concatenate(([0.0], np.cumsum(values)))

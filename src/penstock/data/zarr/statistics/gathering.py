@@ -51,7 +51,7 @@ _SAVED_S = 30.0  # between two states of progress
 
 
 class _ArrayJob(NamedTuple):
-    """Array whose statistics are gathered, for all arrays of the same stored values, by their ``numbers``.
+    """Array whose statistics are gathered for all arrays (``numbers``) of the same stored values.
 
     ``first`` is the number of its first chunk; ``used`` has a mask for each dimension: whether each element is used;
     ``kept`` are the numbers of the dimensions that are kept.
@@ -66,7 +66,7 @@ class _ArrayJob(NamedTuple):
 
 
 def elements_used(arrangement: Arrangement, numbers: Sequence[int], shape: Sequence[int]) -> list[NDArray[np.bool_]]:
-    """Return, for each dimension of an array, whether samples use each element; of several arrays: of one of them.
+    """Return, for each dimension of an array, whether samples use each element; for several arrays, whether any does.
 
     Raises ``Unusable`` if the elements of samples are not all combinations of elements along the dimensions.
     """
@@ -100,8 +100,8 @@ def check_normals(contents: ZarrContents) -> None:
             ]
             if not np.isfinite(array.normal.std[np.ix_(*there)]).all():
                 raise Unusable(
-                    "normalize has no values for some elements that samples take, or infinite ones: gather statistics "
-                    "of these, too, and of finite values",
+                    "normalize has missing or infinite values for elements that samples take: gather statistics "
+                    "of these, from finite values",
                     url=array.url,
                 )
 
@@ -114,7 +114,7 @@ def gather_moments(
     part: tuple[int, int],
     how: tuple[int, bool | None, str | os.PathLike[str] | None],
 ) -> ZarrStatistics:
-    """Return the statistics of the arrays of a dataset; ``part`` is the number of a share of the chunks, and of shares.
+    """Return the statistics of the arrays of a dataset; ``part`` is (number, count) of a share of the chunks.
 
     ``how``: threads that decode, whether to show progress, and a file of the state, which is continued if it exists.
     """
@@ -159,18 +159,18 @@ def gather_moments(
 
 def _share(part: object) -> tuple[int, int]:
     if not isinstance(part, tuple) or len(part) != 2:  # noqa: PLR2004  number and count
-        raise Unusable(f"part must be a number and a count, as (rank, ranks), got {part!r}")
+        raise Unusable(f"part must be (number, count), such as (rank, ranks), got {part!r}")
     count = whole(part[1], "the count of part", 1)
     number = whole(part[0], "the number of part", 0)
     if number >= count:
-        raise Unusable(f"part must be one of 0 to {count - 1} of {count}, got {part!r}")
+        raise Unusable(f"part must be 0 to {count - 1} of {count}, got {part!r}")
     return number, count
 
 
 def _resume_statistics(
     state: Callable[[int], ZarrStatistics], save: str | os.PathLike[str], jobs: Sequence[_ArrayJob], names: list[str]
 ) -> int:
-    """Add the moments of a saved state; return the number of chunks that it has: 0 if one was written anew since."""
+    """Add the moments of a saved state; return the number of its chunks: 0 if one was rewritten since."""
     try:
         found = ZarrStatistics.load(save)
     except NotFound:
@@ -192,7 +192,7 @@ def _resume_statistics(
 
 
 def _groups(arrays: Sequence[StoredArray]) -> list[list[int]]:
-    """Return the numbers of the arrays, those of the same stored values together."""
+    """Return the numbers of the arrays, grouped by equal stored values."""
     found: dict[Hashable, list[int]] = {}
     for number, array in enumerate(arrays):
         found.setdefault(array.values, []).append(number)
@@ -222,7 +222,7 @@ def _chunks(job: _ArrayJob) -> NDArray[np.int64]:
 
 
 def _digest_inputs(jobs: Sequence[_ArrayJob], by: Sequence[str]) -> str:
-    """Return the digest of what is read: arrays by URL, their documents, elements and decoding, and kept dimensions."""
+    """Return the digest of the input: arrays by URL, their documents, elements and decoding, and kept dimensions."""
     found: list[Any] = [[*by]]
     for job in jobs:
         array = job.array
@@ -285,7 +285,7 @@ def _read_chunks(
 def _decoded(
     contents: ZarrContents, pool: MemoryPool, job: _ArrayJob, chunk: int, read: ReadOperation | bytes | None
 ) -> tuple[_ArrayJob, tuple[Any, ...], Moments]:
-    """Decode a chunk; return its job, where its used elements are along kept dimensions, and their moments."""
+    """Decode a chunk; return its job, the positions of its used elements along kept dimensions, and their moments."""
     box = box_of(job.array.layout, chunk - job.first)
     values = contents.chunks.decode(chunk, read, pool)[within_box(box)]
     at: list[Any] = []
@@ -309,7 +309,7 @@ _FEW, _MOST_LISTED = 16, 64
 
 
 class _UnversionedError(Exception):
-    """A store reports no version of an object."""
+    """Error for a store that reports no version of an object."""
 
 
 def versions_of(contents: ZarrContents, chunks: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -341,10 +341,10 @@ def versions_of(contents: ZarrContents, chunks: NDArray[np.int64]) -> NDArray[np
 
 
 def check_versions(contents: ZarrContents, chunks: NDArray[np.int64], versions: NDArray[np.int64]) -> None:
-    """Raise ``DatasetChanged`` if chunks do not have these versions any more."""
+    """Raise ``DatasetChanged`` if versions of chunks have changed."""
     now = versions_of(contents, chunks)
     if now is None or not np.array_equal(versions, now):
-        message = "values were written anew while their statistics were gathered: gather them again"
+        message = "values were rewritten while their statistics were gathered: gather them again"
         raise DatasetChanged(message, url=contents.arrays[0].url)
 
 
@@ -357,7 +357,7 @@ def check_cached(contents: ZarrContents, chunk: int, read: ReadOperation, known:
     if _hash_version(place) ^ _hash_version(read.version.encode()) != known:
         source = contents.sources[home]
         if source.head(read.span.key).etag != read.version:
-            message = "the cache has values of before: pass CacheOptions(mode='revalidate'), or clear it"
+            message = "the cache holds outdated values: pass CacheOptions(mode='revalidate'), or clear it"
             raise DatasetChanged(message, url=source.url(read.span.key))
 
 

@@ -86,7 +86,7 @@ class Moments:
 
 
 def moments_of(values: NDArray[Any], kept: Sequence[int] = ()) -> Moments:
-    """Return the moments of values; those of each index along the dimensions ``kept``."""
+    """Return the moments of values for each index along the dimensions ``kept``."""
     if not kept:
         return Moments(*map(np.array, _of_values(values.reshape(-1))))
     moved = np.moveaxis(values, kept, range(len(kept)))
@@ -133,7 +133,7 @@ def _memory() -> NDArray[np.float64]:
 
 
 def _of_block(values: NDArray[Any]) -> _One:
-    """Return the moments of values, of which there are some."""
+    """Return the moments of at least one value."""
     missing = 0
     least = float(values.min())
     # The least of values with NaN is NaN.
@@ -261,7 +261,7 @@ class ZarrStatistics:
     Attributes:
         samples: Statistics of the arrays of samples, by name; None for those that ``only`` leaves as they are.
         targets: Statistics of the arrays of targets.
-        read: Digest of what was to be read: arrays, their elements, and the dimensions that were kept.
+        read: Digest of the data to read: arrays, their elements, and the dimensions that were kept.
         part: Share of the chunks: ``(0, 1)`` is all.
         chunks: Number of chunks of this share that were read, and of all that it has.
         versions: Digest of the versions of these chunks' objects; empty if the statistics were gathered without
@@ -288,7 +288,7 @@ class ZarrStatistics:
         """Return the statistics of an array of samples; if there is none of that name, of targets."""
         found = self.samples.get(name) or self.targets.get(name)
         if found is None:
-            raise KeyError(f"no statistics of {name!r}; there are {_list_names(self)}")
+            raise KeyError(f"no statistics of {name!r}; known: {_list_names(self)}")
         return found
 
     def __eq__(self, other: object) -> bool:
@@ -302,7 +302,7 @@ class ZarrStatistics:
         return self.part == (0, 1) and self.chunks[0] == self.chunks[1]
 
     def __hash__(self) -> int:
-        """Return the hash of what was read."""
+        """Return the hash of the data that was read."""
         return hash(self.read)
 
     def only(self, *names: str) -> ZarrStatistics:
@@ -315,7 +315,7 @@ class ZarrStatistics:
             Unusable: There is no such array.
         """
         if wrong := [name for name in names if name not in {*self.samples, *self.targets}]:
-            raise Unusable(f"no statistics of {wrong[0]!r}; there are {_list_names(self)}")
+            raise Unusable(f"no statistics of {wrong[0]!r}; known: {_list_names(self)}")
         sides = [
             {name: each if name in names else None for name, each in side.items()}
             for side in (self.samples, self.targets)
@@ -323,7 +323,7 @@ class ZarrStatistics:
         return replace(self, samples=sides[0], targets=sides[1])
 
     def merge(self, *others: ZarrStatistics) -> ZarrStatistics:
-        """Return the statistics of all shares together, of which these are one.
+        """Return the joined statistics of all shares, including these.
 
         Args:
             others: The other shares, in any order.
@@ -337,7 +337,7 @@ class ZarrStatistics:
             if each.read != self.read:
                 raise Unusable("cannot merge statistics: they are of other arrays, elements or dimensions")
             if _left_out(each) != _left_out(self):
-                raise Unusable("cannot merge statistics: only() has left out arrays of some; merge before")
+                raise Unusable("cannot merge statistics after only(): merge first")
             if each.chunks[0] != each.chunks[1]:
                 raise Unusable(f"cannot merge statistics: {_describe_progress(each)} were read of part {each.part}")
         if [each.part for each in shares] != [(number, count) for number in range(count)]:
@@ -373,7 +373,7 @@ class ZarrStatistics:
             store: Options, or the name of a profile; default: environment and profile.
 
         Raises:
-            Damaged: The file is not one of these, or was changed.
+            Damaged: The file is not a file of statistics, or was changed.
             NotFound: The file does not exist.
 
         Example:
@@ -386,7 +386,7 @@ class ZarrStatistics:
         shown = os.fspath(url)
         record = read_json(data, _FORM, "a file of statistics of arrays", shown)
         if record.pop("digest") != _digest_record(record):
-            raise Damaged("the file of statistics was changed: its digest does not match", url=shown)
+            raise Damaged("the file of statistics is damaged: its digest does not match", url=shown)
         try:
             return cls._of(record)
         except ValueError as error:
@@ -435,7 +435,7 @@ def normalize_arrays(statistics: ZarrStatistics, arrays: Sequence[StoredArray], 
     for array, (side, name) in zip(arrays, sides, strict=True):
         known = statistics.targets if side == "targets" and name in statistics.targets else statistics.samples
         if name not in known:
-            raise Unusable(f"normalize has no statistics of {side} {name!r}; there are {_list_names(statistics)}")
+            raise Unusable(f"normalize has no statistics of {side} {name!r}; known: {_list_names(statistics)}")
         of, what = known[name], f"{side}[{name!r}]" if name else side
         found.append(array._replace(normal=None if of is None else _normal(of, what, array.layout)))
     return found
@@ -454,7 +454,7 @@ def _digest_record(record: Mapping[str, Any]) -> str:
 
 
 def _left_out(statistics: ZarrStatistics) -> list[tuple[str, str]]:
-    """Return the arrays that ``only`` has left out, as side and name."""
+    """Return the arrays that ``only`` left out, as (side, name)."""
     sides = zip(_SIDES, (statistics.samples, statistics.targets), strict=True)
     return [(title, name) for title, side in sides for name, each in side.items() if each is None]
 
@@ -493,7 +493,7 @@ def _normal(array: ArrayStatistics, what: str, layout: Layout) -> Normal:
         )
     kept = [length if name in array.dims else 1 for name, length in zip(dims_of(layout), layout.shape, strict=True)]
     if not array.dims and not array.count:
-        raise Unusable(f"normalize has statistics of {what} of no values")
+        raise Unusable(f"the statistics of {what} for normalize contain no values")
     # Values that do not vary are only shifted.
     std = np.where(array.std == 0, 1, array.std)
     return Normal(array.mean.reshape(kept), std.reshape(kept), f"{what}: {array!r}")
