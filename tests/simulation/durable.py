@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import inf
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import torch
 
 import penstock as ps
 from penstock.errors import Conflict, NotFound
+from tests.simulation.collectives import Group, simulated
 from tests.simulation.processes import Crowd, Killed
 from tests.simulation.scenario import LIES, Run, Wrong, watched
 
@@ -81,6 +83,69 @@ def checkpoint(run: Run, dice: Random) -> None:
             run.saved[latest] = "saved"
     if isinstance(seen.error, (Conflict, NotFound)) and not seen.world.store.happened & {*LIES}:
         raise Wrong(f"a saved step cannot be restored: {seen.error!r}") from seen.error
+
+
+def ranks(run: Run, dice: Random) -> None:
+    """Save steps of two or three ranks together, of which one may be killed; restore the latest, by any number."""
+    run.step += 1
+    step, saved_by = run.step, dice.randint(2, 3)
+    ended: list[int] = []
+    run.saved_by_ranks[step] = "begun"
+    own = dice.choice((1, 1000, 9000))
+
+    def state(rank: int, number: int) -> dict[str, Any]:
+        return {"all": torch.full((50,), float(number)), f"of {rank}": torch.full((own,), float(number)), "n": number}
+
+    def save(group: Group, rank: int) -> None:
+        group.join(rank)
+        run.world.process.kill_after = kills.get(rank, inf)
+        _across(run, group).save(step, state(rank, step))
+        ended.append(rank)
+
+    kills = {dice.randrange(saved_by): run.world.clock.now + dice.random() * 2.0} if dice.random() < 0.5 else {}
+    _together(run, dice, saved_by, save, broken=bool(kills))
+    if len(ended) == saved_by:
+        run.saved_by_ranks[step] = "saved"
+    with watched(run) as seen:
+        latest = ps.CheckpointManager(run.url("ranks/"), store=run.world.options).latest()
+        known = max((each for each, how in run.saved_by_ranks.items() if how == "saved"), default=None)
+        if known is not None and (latest is None or latest < known):
+            raise Wrong(f"the latest step of ranks is {latest}, and step {known} was saved")
+    if seen.error is not None or latest is None:
+        return
+
+    def restore(group: Group, rank: int) -> None:
+        group.join(rank)
+        into = {"all": torch.zeros(50), "n": -1}
+        _across(run, group).restore(latest, into=into)
+        if into["n"] != latest or not bool((into["all"] == float(latest)).all()):
+            raise Wrong(f"rank {rank} restored {into} of step {latest}")
+
+    _together(run, dice, dice.randint(1, 3), restore, broken=False)
+
+
+def _across(run: Run, group: Any) -> ps.CheckpointManager:
+    return ps.CheckpointManager(run.url("ranks/"), keep_last=2, store=run.world.options).across(group)
+
+
+def _together(run: Run, dice: Random, size: int, do: Callable[[Group, int], None], *, broken: bool) -> None:
+    """Do something on all ranks of a new group; errors of the store, and of lost ranks, are honest."""
+    group = Group(run.world, size)
+    its = replace(run, crowded=True)
+    run.world.store.happened.clear()
+
+    def live(rank: int) -> None:
+        with watched(its) as seen:
+            try:
+                do(group, rank)
+            except RuntimeError as error:
+                if not broken:
+                    raise Wrong(f"rank {rank} failed, and none was lost: {error!r}") from error
+        if isinstance(seen.error, (Conflict, NotFound)) and not seen.world.store.happened & {*LIES}:
+            raise Wrong(f"a step of ranks failed: {seen.error!r}") from seen.error
+
+    with simulated():
+        Crowd(run.world, dice).run([partial(live, rank) for rank in range(size)])
 
 
 def job(run: Run, dice: Random) -> None:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 OPERATIONS = {
     **scenario.OPERATIONS,
-    **{each.__name__: each for each in (sets.shards, sets.objects, sets.tokens, durable.checkpoint, durable.job)},
+    **{
+        each.__name__: each
+        for each in (sets.shards, sets.objects, sets.tokens, durable.checkpoint, durable.ranks, durable.job)
+    },
     "crowd": crowds.crowd,
 }
 

@@ -66,6 +66,7 @@ class Run:
     shards: dict[str, dict[str, dict[str, bytes]]] = field(default_factory=dict)
     tokens: list[tuple[float, int]] = field(default_factory=list)
     saved: dict[int, str] = field(default_factory=dict)
+    saved_by_ranks: dict[int, str] = field(default_factory=dict)
     step: int = 0
     jobs: int = 0
 
