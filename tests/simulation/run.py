@@ -19,7 +19,7 @@ import torch
 import penstock as ps
 from penstock.engine.read import hedging
 from penstock.testing.faults.script import Settings
-from tests.simulation import crowds, durable, scenario, sets
+from tests.simulation import crowds, durable, programs, reruns, scenario, sets
 from tests.simulation.access import Tokens, issuing, renewing
 from tests.simulation.scenario import KEYS, PATIENCE_S, TTL_S, Run, Wrong
 from tests.simulation.world import World, small_parts
@@ -37,6 +37,8 @@ OPERATIONS = {
         for each in (sets.shards, sets.objects, sets.tokens, durable.checkpoint, durable.ranks, durable.job)
     },
     "crowd": crowds.crowd,
+    **programs.OPERATIONS,
+    **reruns.OPERATIONS,
 }
 
 
