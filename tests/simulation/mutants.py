@@ -32,11 +32,14 @@ MUTANTS = {
         "        response.version = twin.version\n",
         "        pass\n",
     ),
-    "hedge-fits": Mutant(
-        "a second request for fewer bytes completes a read that begins anew",
+    # The guard of ``fits`` against a read that has begun anew holds only for answers of one cycle of the loop: a store
+    # that has just ignored a range is asked for the whole object, and no request is in flight then.
+    "hedge-place": Mutant(
+        "the bytes of a second request are put where the rest of the first begins by now",
         "engine/read/spanread.py",
-        "and twin.span.start - self.span.start <= self._reached",
-        "",
+        "target.slice(target.size - twin.size_bytes, target.size).fill(",
+        "target.slice(self._reached, target.size).fill(",
+        ("pinned",),
     ),
     "resume-any": Mutant(
         "the rest of a body that broke off is read of any version",
@@ -96,9 +99,9 @@ MUTANTS = {
     "unconditional": Mutant(
         "a conditional write is sent without its condition",
         "stores/s3/driver.py",
-        "            headers |= self._conditions(create_only=attributes.create_only, replaces=attributes.replaces)\n",
-        "",
-        ("write", "delete"),
+        "(create_only=attributes.create_only, replaces=attributes.replaces)\n        action",
+        '(create_only=False, replaces="")\n        action',
+        ("write",),
     ),
     "given-up": Mutant(
         "a file is published although its block raised",
@@ -121,6 +124,163 @@ MUTANTS = {
         "(step for step in reversed(folders))",
         ("checkpoint",),
     ),
+    "closed-handled": Mutant(
+        "a file that is closed while an error is handled publishes nothing",
+        "engine/write/upload.py",
+        '        return error if kind == "finally" else None\n',
+        "        return error\n",
+        ("files",),
+    ),
+    "interrupted": Mutant(
+        "a request goes on after Ctrl-C",
+        "engine/fetch/fetcher.py",
+        "        except BaseException as error:\n            if self.call_off",
+        "        except Exception as error:\n            if self.call_off",
+        ("files",),
+    ),
+    "upload-left": Mutant(
+        "the upload of a file that was dropped is left to the store",
+        "engine/write/upload.py",
+        "        leaving = self._parts.abort() if self._pid == os.getpid() else None\n",
+        "        leaving = None if self._untold or sys.exception() is None else self._parts.abort()\n",
+        ("files",),
+    ),
+    "slots": Mutant(
+        "the ETags of parts are kept in the order in which the parts arrived",
+        "engine/write/parts.py",
+        "self.etags[sent.part.number - 1] = sent",
+        'self.etags[self.etags.index("")] = sent',
+        ("write", "files"),
+    ),
+    "completed-twice": Mutant(
+        "an upload whose completion was not answered counts as missing",
+        "engine/write/publish.py",
+        "PreconditionFailed, Damaged, NotFound, Transient, Unusable) as error:",
+        "PreconditionFailed, Damaged, Transient, Unusable) as error:",
+        ("write", "files"),
+    ),
+    "catalog-by-url": Mutant(
+        "a catalog to compare with is looked up once, by its URL",
+        "jobs/syncing/verify.py",
+        "def _version(against: str, store: StoreOptions | str) -> str:\n",
+        "@lru_cache(maxsize=1)\ndef _version(against: str, store: StoreOptions | str) -> str:\n",
+        ("verifies",),
+    ),
+    "verify-records": Mutant(
+        "the records of a comparison do not tell of which catalog they are",
+        "jobs/syncing/verify.py",
+        '        return {"version": self.version}\n',
+        "        return {}\n",
+        ("verifies",),
+    ),
+    "pack-labels": Mutant(
+        "the digest of a pack leaves out labels and columns",
+        "jobs/packing/pack.py",
+        "options.bytes, members.digest, members.values_digest()]",
+        "options.bytes, members.digest]",
+        ("packs",),
+    ),
+    "pack-overwrite": Mutant(
+        "a pack that is to be written anew takes shards of before",
+        "jobs/packing/pack.py",
+        "record = (None if there.overwrite else self._known(name, at)) or",
+        "record = self._known(name, at) or",
+        ("packs",),
+    ),
+    "pack-size": Mutant(
+        "objects that are packed are told by name and size",
+        "jobs/packing/members.py",
+        "json.dumps([name, span.start, int(self._sizes[row]), self._etags.get(row, span.etag)])",
+        "json.dumps([name, span.start, int(self._sizes[row])])",
+        ("packs",),
+    ),
+    "journal-globs": Mutant(
+        "an interrupted index is continued with the globs of another call",
+        "jobs/index.py",
+        ', "include": [*include], "exclude": [*exclude]}',
+        "}",
+        ("indexes",),
+    ),
+    "journal-ahead": Mutant(
+        "the journal of an index says of a range that it was listed once its first page came",
+        "data/catalog/discovery/scan.py",
+        "until, seen = piece.until if piece.over else piece.last, (",
+        "until, seen = piece.until, (",
+        ("indexes",),
+    ),
+    "part-failed": Mutant(
+        "a part of a job with objects that failed counts as done",
+        "jobs/parts/records.py",
+        "        name = self._name(_FAILED if record.failed else _DONE, record.part)\n",
+        "        name = self._name(_DONE, record.part)\n",
+        ("job",),
+    ),
+    "sync-size": Mutant(
+        "objects of one size are the same to a sync that compares contents",
+        "jobs/copying/evidence.py",
+        '        return "other" if mine and its else "unsure"\n',
+        '        return "other" if mine and its else "same"\n',
+        ("syncs",),
+    ),
+    "delete-early": Mutant(
+        "a sync deletes although some of its copies failed",
+        "jobs/syncing/sync.py",
+        "                whole = whole and outcome.error is None\n            if self._surplus",
+        "                whole = whole and outcome.error is not None\n            if self._surplus",
+        ("syncs",),
+    ),
+    "keep-last": Mutant(
+        "steps that a new one supersedes are deleted before it is committed",
+        "checkpoint/run/steps.py",
+        '            manifest = saving.commit({"step": step, "metric": metric}, current)\n',
+        '            self._supersede(step, None, "")\n'
+        '            manifest = saving.commit({"step": step, "metric": metric}, current)\n',
+        ("checkpoint",),
+    ),
+    "unranged-kept": Mutant(
+        "an object of a store that ignores ranges is served to later reads of the current version",
+        "engine/read/unranged.py",
+        "        if self.at[1]:\n            return _KEPT_S\n",
+        "        if version:\n            return _KEPT_S\n",
+        ("read_span",),
+    ),
+    "split-unpinned": Mutant(
+        "a long read is made of parts though no version is known",
+        "engine/fetch/fetcher.py",
+        "        if not pinned.etag or (self.driver",
+        "        if (self.driver",
+        ("read_span",),
+    ),
+    "cached-unseen": Mutant(
+        "bytes are kept in the cache before it is known that they arrived",
+        "engine/cache/layer.py",
+        "            try:\n                each.read.check()\n            except Changed:",
+        "            if self._target is not None:\n"
+        "                low = max(0, each.request.span.start - self._start)\n"
+        "                self._keep(each, self._target.view()[low : low + each.read.size_bytes])\n"
+        "            try:\n                each.read.check()\n            except Changed:",
+        ("read_file", "read_many"),
+    ),
+    "ttl-pin": Mutant(
+        "parts of one object come from the cache in any version",
+        "engine/cache/layer.py",
+        '(hit.version and pin in ("", hit.version))',
+        "hit.version",
+        ("shards", "read_many"),
+    ),
+    "window-unpinned": Mutant(
+        "a window of tokens is read of any version",
+        "data/tokens/windows.py",
+        "[Span(self.keys[file], start, stop, self._etags[file])] if start",
+        "[Span(self.keys[file], start, stop)] if start",
+        ("tokens",),
+    ),
+    "forgotten-cut": Mutant(
+        "a body that ended early counts as the object's end",
+        "stores/http/verify.py",
+        '            raise Transient("the body ended early")\n        self.same_digest(headers, body)',
+        "            pass\n        self.same_digest(headers, body)",
+    ),
 }
 
 
@@ -132,8 +292,8 @@ def check(name: str, seconds: float) -> str:
         shutil.copytree(ROOT / "src" / "penstock", copy, ignore=shutil.ignore_patterns("__pycache__"))
         file = copy / mutant.file
         text = file.read_text("utf-8")
-        if mutant.old not in text:
-            raise LookupError(f"{name}: {mutant.file} has no {mutant.old!r}")
+        if text.count(mutant.old) != 1:
+            raise LookupError(f"{name}: {mutant.file} has {text.count(mutant.old)} of {mutant.old!r}")
         file.write_text(text.replace(mutant.old, mutant.new), "utf-8")
         command = [sys.executable, "-m", "tests.simulation", "1", "--seconds", str(seconds), "--first"]
         command += ["--only", *mutant.only] if mutant.only else []

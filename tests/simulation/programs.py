@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import penstock as ps
 from penstock.errors import Conflict, NotFound
 from penstock.testing.faults import azure, dialect
+from penstock.testing.faults.script import FAULTS
+from penstock.values import Span
 from tests.simulation.scenario import LIES, Run, Wrong, watched
 from tests.simulation.store import BUCKET
 from tests.simulation.world import _replace
@@ -19,6 +21,9 @@ from tests.simulation.world import _replace
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
+
+    from penstock.testing.faults.message import Request
+    from penstock.testing.faults.script import Fault
 
 _SETTLED_S = 60.0
 
@@ -236,6 +241,63 @@ def _interrupted(run: Run, key: str, dice: Random) -> None:
     world.clock.sleep(_SETTLED_S)
 
 
+# -- reads -----------------------------------------------------------------------------------------------------------
+
+
+class _Plot:
+    """Faults of one read: it breaks off, its rest is slow and then comes without its range, and so on.
+
+    By chance these meet once in millions of requests: a second request is sent only where nearly all others succeed.
+    """
+
+    def __init__(self, run: Run, key: str, start: int) -> None:
+        self.store, self.key, self.start = run.world.store, key, start
+        self.tail = self.store.weather.tail
+        self.seen = {"first": 0, "rest": 0}
+
+    def __call__(self, request: Request, dice: Random, **_how: object) -> Fault | None:
+        """Return the fault of a request, and decide how long its answer is under way."""
+        self.store.weather.tail = self.tail
+        if request.key != self.key or request.verb != "get":
+            return None
+        which = "first" if f"={self.start}-" in request.headers.get("range", "") else "rest"
+        self.seen[which] += 1
+        self.store.weather.tail = 1.0 if which == "rest" or dice.random() < 0.5 else self.tail
+        first = self.seen[which] == 1
+        if which == "rest":
+            return FAULTS["range-whole"] if first and dice.random() < 0.5 else None
+        return FAULTS["reset-body"] if first else FAULTS["range-other"] if dice.random() < 0.3 else None
+
+
+def pinned(run: Run, dice: Random) -> None:
+    """Read spans of versions that are known; one of them breaks off, and is slow, until second requests win."""
+    store = run.world.store
+    if not run.world.options.read.hedge:
+        return
+    keys = [f"pinned/{number}" for number in range(4)]
+    for key in keys:
+        if key not in store.objects:
+            # No two of its pieces are equal.
+            store.put(key, dice.randbytes(60_000))
+    # Long after others had to wait for their rate.
+    run.world.clock.sleep(15.0)
+    with _replace(store, "_fault", lambda *_how, **_more: None), watched(run):
+        # The usual times have to be known before a request is late.
+        run.bucket.read_many([Span(key, 0, 100) for key in keys for _ in range(3)])
+    for _ in range(2):
+        starts = [(key, dice.randrange(1, 20_000), dice.randrange(45_000, 60_000)) for key in keys]
+        tail, plot = store.weather.tail, _Plot(run, *starts[0][:2])
+        with _replace(store, "_fault", plot), watched(run) as seen:
+            # The rest of a body is requested only of a version that is known.
+            spans = [Span(key, low, high, store.version(store.objects[key])) for key, low, high in starts]
+            for (key, low, high), data in zip(starts, run.bucket.read_many(spans), strict=True):
+                if data != store.objects[key].data[low:high]:
+                    raise Wrong(f"{key}[{low}:{high}] is not what the object holds")
+        store.weather.tail = tail
+        if isinstance(seen.error, (Conflict, NotFound)):
+            raise Wrong(f"an object that nobody changed cannot be read: {seen.error!r}") from seen.error
+
+
 # -- listings --------------------------------------------------------------------------------------------------------
 
 
@@ -269,4 +331,4 @@ def pages(run: Run, dice: Random) -> None:
         raise Wrong(f"a listing failed: {seen.error!r}") from seen.error
 
 
-OPERATIONS: dict[str, Callable[[Run, Random], None]] = {each.__name__: each for each in (files, pages)}
+OPERATIONS: dict[str, Callable[[Run, Random], None]] = {each.__name__: each for each in (files, pinned, pages)}

@@ -293,10 +293,13 @@ def syncs(run: Run, dice: Random) -> None:
     for _ in range(dice.randint(2, 3)):
         how: dict[str, Any] = {"checksum": dice.random() < 0.5, "delete": dice.random() < 0.5}
         do = partial(ps.sync, run.url(tree.prefix), run.url(dest), progress=False, store=options, **how)
+        surplus = _below(run, dest).keys() - tree.objects.keys()
         _, error = _attempt(run, dice, do)
         there = _below(run, dest)
         if error is None:
             _check_synced(there, tree.objects, delete=how["delete"])
+        elif not surplus <= there.keys() and not tree.objects.keys() <= there.keys():
+            raise Wrong(f"a sync has failed to copy, and has deleted {sorted(surplus - there.keys())}")
         elif isinstance(error, (Conflict, NotFound)) and not _lied(run) and str(error) != "all processes died":
             raise Wrong(f"a sync of our own trees failed: {error!r}") from error
         # An object that is replaced twice within a second counts as the same without ``checksum`` (docs/sync.md).

@@ -50,7 +50,7 @@ def test_simulation_and_libcurl_give_equal_results(dialect):
 @pytest.mark.parametrize("name", MUTANTS)
 def test_planted_fault_still_fits_the_code(name):
     mutant = MUTANTS[name]
-    assert mutant.old in (ROOT / "src" / "penstock" / mutant.file).read_text("utf-8")
+    assert (ROOT / "src" / "penstock" / mutant.file).read_text("utf-8").count(mutant.old) == 1
 
 
 def test_planted_fault_is_found():
