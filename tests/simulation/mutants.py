@@ -229,28 +229,6 @@ MUTANTS = {
         "                whole = whole and outcome.error is not None\n            if self._surplus",
         ("syncs",),
     ),
-    "keep-last": Mutant(
-        "steps that a new one supersedes are deleted before it is committed",
-        "checkpoint/run/steps.py",
-        '            manifest = saving.commit({"step": step, "metric": metric}, current)\n',
-        '            self._supersede(step, None, "")\n'
-        '            manifest = saving.commit({"step": step, "metric": metric}, current)\n',
-        ("checkpoint",),
-    ),
-    "unranged-kept": Mutant(
-        "an object of a store that ignores ranges is served to later reads of the current version",
-        "engine/read/unranged.py",
-        "        if self.at[1]:\n            return _KEPT_S\n",
-        "        if version:\n            return _KEPT_S\n",
-        ("read_span",),
-    ),
-    "split-unpinned": Mutant(
-        "a long read is made of parts though no version is known",
-        "engine/fetch/fetcher.py",
-        "        if not pinned.etag or (self.driver",
-        "        if (self.driver",
-        ("read_span",),
-    ),
     "cached-unseen": Mutant(
         "bytes are kept in the cache before it is known that they arrived",
         "engine/cache/layer.py",
@@ -261,25 +239,12 @@ MUTANTS = {
         "            try:\n                each.read.check()\n            except Changed:",
         ("read_file", "read_many"),
     ),
-    "ttl-pin": Mutant(
-        "parts of one object come from the cache in any version",
-        "engine/cache/layer.py",
-        '(hit.version and pin in ("", hit.version))',
-        "hit.version",
-        ("shards", "read_many"),
-    ),
     "window-unpinned": Mutant(
         "a window of tokens is read of any version",
         "data/tokens/windows.py",
         "[Span(self.keys[file], start, stop, self._etags[file])] if start",
         "[Span(self.keys[file], start, stop)] if start",
         ("tokens",),
-    ),
-    "forgotten-cut": Mutant(
-        "a body that ended early counts as the object's end",
-        "stores/http/verify.py",
-        '            raise Transient("the body ended early")\n        self.same_digest(headers, body)',
-        "            pass\n        self.same_digest(headers, body)",
     ),
 }
 
