@@ -81,8 +81,8 @@ MUTANTS = {
     "patience": Mutant(
         "patience does not end retries",
         "engine/operations/policy.py",
-        "failure.attempt > most or failure.elapsed_s + wait_s > patience_s",
-        "failure.attempt > most",
+        "    if given_up or failure.elapsed_s + wait_s > patience_s:",
+        "    if given_up:",
     ),
     "impatience": Mutant(
         "a store that fails for a second is given up",
