@@ -37,7 +37,7 @@ MISUSES = [
     ("ls https://bucket.s3.amazonaws.com/key", 2, "write s3://bucket/key"),
     ("du none*", 1, "not as a glob"),
     ("rm here", 2, "pass -r for all"),
-    ("rm -r none", 1, "nothing there"),
+    ("rm -r none", 1, "no object or folder"),
     ("rm --incomplete /", 2, "every file of this machine"),
     ("rm", 2, "URL"),
     ("mv file file", 2, "overwrite one of the sources"),

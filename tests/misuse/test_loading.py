@@ -62,7 +62,7 @@ REFUSED = {
     "an array as a tail": (lambda c: loader(c, tail=np.ones(2)), "tail must be 'drop', 'short' or 'pad'"),
     "an array as drop_last": (lambda c: loader(c, drop_last=np.ones(2)), "drop_last must be True or False"),
     "a device without an end": (lambda c: loader(c, device=10**30), "device must be one of"),
-    "a mixture's weights, later": (lambda c: setattr(mixed(c), "weights", {"a": 1}), "make a new one"),
+    "a mixture's weights, later": (lambda c: setattr(mixed(c), "weights", {"a": 1}), "create a new one"),
     "one weight, later": (lambda c: mixed(c).weights.update(a=1), "update", AttributeError),
     "a word of a mixture as a list": (lambda c: mixed(c, ends=[]), "ends must be 'longest'"),
     "nothing prefetched": (lambda c: loader(c, prefetch=0), "prefetch"),

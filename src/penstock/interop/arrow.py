@@ -156,7 +156,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
             below = self._below(source, src, as_folder(key), recursive=True)
             pairs = {each.path: dest + each.path[len(src) :] for each in below if each.type == FileType.File}
         if not pairs:
-            raise NotFound("nothing there", url=source.url(key))
+            raise NotFound("no object or folder has this URL", url=source.url(key))
         copies = []
         for path, to in pairs.items():
             self._described.forget(to)

@@ -247,7 +247,7 @@ def _check_target(to: str | os.PathLike[str], store: StoreOptions | str | None) 
     """Return the place of a new catalog; a HEAD and a GET show whether another file would be lost."""
     place = parse(to)
     if not place.key or place.key.endswith("/"):
-        raise Unusable("the catalog is a file: pass the URL of a file", url=place.url)
+        raise Unusable("the catalog must be the URL of a file, got that of a folder", url=place.url)
     head = b""
     # Nothing is there, or reading is not allowed: the write will show.
     with suppress(PenstockError), open_object(to, "rb", store=None if place.local else store) as file:

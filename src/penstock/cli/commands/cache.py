@@ -146,7 +146,7 @@ def warm(
 ) -> None:
     """Read objects into the cache, in parallel; those that are there already cost no request.
 
-    The cache has to be named, as for the programs that are to use it: with --cache, --store or PENSTOCK_CACHE.
+    Name the cache that the training programs will use: --cache, --store or PENSTOCK_CACHE.
     An interrupted command is repeated and continues where it was. What does not fit is left out, with exit code 6.
     """
     # Imported late: it needs numpy, and the help of all commands does not.

@@ -172,7 +172,7 @@ class JointReading(Reading):
         return item._replace(make=partial(attempt, item, "skip")) if lenient else item
 
     def _passed(self) -> Item:
-        """Return the next item of the only member, whose batches are these: each item has its place already."""
+        """Return the next item of the only member: its batches are the dataset's, so each item has its place."""
         try:
             item: Item | None = self._taken(0)
         except StopIteration:

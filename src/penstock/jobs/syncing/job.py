@@ -337,5 +337,5 @@ def _sieve(url: str, store: StoreOptions | str, run: str) -> Sieve:  # noqa: ARG
     data = source.read(Span(key))
     if len(data) != _HEAD.size + SIEVE_BYTES:
         size = _HEAD.size + SIEVE_BYTES
-        raise Damaged(f"cannot read the sieve of a job: it must have {size} bytes, got {len(data)}", url=url)
+        raise Damaged(f"cannot read the Bloom filter of a job: it must have {size} bytes, got {len(data)}", url=url)
     return Sieve(data[_HEAD.size :], *_HEAD.unpack(data[: _HEAD.size]))

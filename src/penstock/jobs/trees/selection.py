@@ -39,7 +39,7 @@ class Selection:
         found = self._listed()
         first = next(found, None)
         if first is None:
-            raise NotFound("nothing there", url=self.source.url(self.origin.prefix + self.origin.glob))
+            raise NotFound("no object matches", url=self.source.url(self.origin.prefix + self.origin.glob))
         return chain((first,), found)
 
     def _listed(self) -> Iterator[ObjectMeta]:
@@ -79,7 +79,7 @@ def select(url: str, store: StoreOptions | str, *, recursive: bool) -> Selection
     if (meta is None or recursive) and _has_entries(source, tree.origin.prefix):
         return _the_one(tree, meta, recursive=recursive)
     if meta is None:
-        raise NotFound(f"nothing there{elsewhere(source.root)}", url=source.url(key))
+        raise NotFound(f"no object or folder has this URL{elsewhere(source.root)}", url=source.url(key))
     return Selection(source, Origin(source.root, key, "object"), meta)
 
 

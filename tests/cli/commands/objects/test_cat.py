@@ -39,7 +39,7 @@ def test_a_glob_s_objects_come_in_the_order_of_their_keys(bucket, tmp_path):
     assert cat("--range", "1:3", f"{bucket.url}**", bucket=bucket).stdout == b"enwoneee"
     done = cat(f"{bucket.url}t/2", f"{bucket.url}t/*.gif", bucket=bucket)
     assert (done.returncode, done.stdout) == (1, b"two ")
-    assert done.stderr == f"penstock: nothing there [{bucket.url}t/*.gif]\n".encode()
+    assert done.stderr == f"penstock: no object matches [{bucket.url}t/*.gif]\n".encode()
     (tmp_path / "b").write_bytes(b"b")
     (tmp_path / "a").write_bytes(b"a")
     assert cat(f"{tmp_path}/../{tmp_path.name}/*").stdout == b"ab"

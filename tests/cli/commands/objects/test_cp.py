@@ -89,7 +89,7 @@ def test_globs_choose_and_keep_names_from_the_first_wildcard_on(penstock, faulty
     assert penstock("cp", f"{url}/[1].png", f"{tmp_path}/literal", bucket=faulty).returncode == 0  # as it is there
     assert (tmp_path / "literal").read_text() == "t/[1].png"
     done = penstock("cp", f"{url}/*.gif", f"{tmp_path}/none/", bucket=faulty)
-    assert (done.returncode, done.stderr) == (1, f"penstock: nothing there [{url}/*.gif]\n")
+    assert (done.returncode, done.stderr) == (1, f"penstock: no object matches [{url}/*.gif]\n")
 
 
 @pytest.mark.parametrize("command", ["cp", "mv"])

@@ -53,7 +53,7 @@ def test_glob_matches_are_printed_in_key_order(penstock, bucket):
     assert [each["key"] for each in told] == ["u", "t/[c]", "t/a", "t/b", "t/[c]"]  # an object of just this name is it
     assert [each["metadata"]["made-for"] for each in told] == [each["key"] for each in told]
     done = penstock("stat", f"{bucket.url}none/*", bucket=bucket)
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"penstock: nothing there [{bucket.url}none/*]\n")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", f"penstock: no object matches [{bucket.url}none/*]\n")
 
 
 def test_stat_of_a_directory_or_bucket_is_refused(penstock, tmp_path):
