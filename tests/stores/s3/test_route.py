@@ -15,9 +15,10 @@ from tests.servers.hostile import document
 class Identity:
     """Temporary credentials, and how often they were renewed."""
 
-    def __init__(self, token="token"):  # noqa: S107  no real one
+    def __init__(self, token="token", *, loading=False):  # noqa: S107  no real one
         self.credentials = Credentials("id", "secret", token)
         self.renewed = 0
+        self._loading = loading
 
     def current(self):
         return self.credentials
@@ -27,6 +28,7 @@ class Identity:
 
     def renew(self):
         self.renewed += 1
+        return self._loading
 
 
 def _driver(endpoint=None, region="us-east-1", identity=None, *, virtual=True):
@@ -141,6 +143,12 @@ def test_a_refusal_without_a_code_renews_temporary_credentials_only(token, statu
     identity = Identity(token)
     error = _refused(_driver(identity=identity), Response(status))
     assert (identity.renewed, error.retries) == (renewed, 3 * renewed)
+
+
+@pytest.mark.parametrize("response", [Response(400), Response(400, body=document("Error", Code="ExpiredToken"))])
+def test_requests_wait_for_new_credentials_that_are_loaded_with_and_without_a_code(response):
+    error = _refused(_driver(identity=Identity(loading=True)), response)
+    assert error.retries == Transient.retries
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "NobodyKnowsThisCode", "SignatureDoesNotMatch"])

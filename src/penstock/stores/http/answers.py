@@ -326,8 +326,7 @@ class Answers:
                 return _REPAIRED if self._store.follow_region(refusal.region) else 0
         elif meaning.renews and not refusal.error.code and credentials is not None and credentials.token:
             # An answer to HEAD has no body, so it cannot say whether temporary credentials have expired.
-            self._identity.renew()
-            return _REPAIRED
+            return Transient.retries if self._identity.renew() else _REPAIRED
         location = response.headers.get("location", "")
         followed = bool(meaning.redirect and location) and self._store.follow_redirect(key, location)
         if followed:
