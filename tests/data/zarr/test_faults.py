@@ -1,6 +1,7 @@
 """Only a chunk that is not there is filled: a failed read, of a chunk or of a shard's index, is an error."""
 
 import uuid
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -73,6 +74,19 @@ def test_a_failed_read_is_never_filled(server, bucket, options, place, fault):
     assert {*failed} <= ({*range(32, 64)} if array == "sharded" else {*range(40, 48)})
     met = [each.fault for each in server.seen("get", bucket, f"{array}/{key}")[asked:]]
     assert fault in met or FAULTS[fault].ranged or FAULTS[fault].reused or FAULTS[fault].region
+    assert [int(each) for each in data] == list(range(96))
+
+
+def test_first_error_of_unreadable_indexes_takes_the_attempts_of_one_read(server, bucket, options):
+    data = dataset(bucket, "sharded", options)
+    asked = len(server.seen("get", bucket))
+    server.fail(FAULTS["500"], when=Match(verb="get", bucket=bucket, times=None))
+    with pytest.raises(PenstockError, match="500"):
+        next(iter(data))
+    server.heal()
+    # Four chunks are in each of three shards; reads of the other two may have been cancelled.
+    seen = Counter(each.key for each in server.seen("get", bucket)[asked:])
+    assert seen["sharded/c/0"] == max(seen.values()) == 2
     assert [int(each) for each in data] == list(range(96))
 
 

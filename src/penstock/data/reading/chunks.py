@@ -83,6 +83,8 @@ class ChunkReading(Reading, Generic[V]):
         self._lead = 0
         self._asked = self._taken = 0  # chunks, until half of those of the first batch are there
         self._begun = self._started = False
+        # The latest chunk without a place, because that could not be read.
+        self._lost: _Pending[V] | None = None
         self._unmade = 0  # samples handed out and not yet made
         self._over = self._closed = False
 
@@ -228,7 +230,7 @@ class ChunkReading(Reading, Generic[V]):
         while not self._closed:
             if len(self._to_read) < _LEAD or self._schedule.frontier < self._schedule.first:
                 self._extend()
-            if not self._to_read or not (self._started or self._may_start(self._to_read[0])):
+            if not self._to_read or not (self._started or self._may_start(self._to_read[0])) or self._holds_back():
                 yield PAUSE
                 continue
             span = self._located(self._to_read.popleft())
@@ -249,12 +251,20 @@ class ChunkReading(Reading, Generic[V]):
         self._started = 2 * self._taken >= self._asked
         return self._started
 
+    def _holds_back(self) -> bool:
+        """Return whether to locate no chunk beyond those that are due, until the error of another was raised.
+
+        To locate a chunk may take all of a store's patience, and the first error would come after that of all chunks.
+        """
+        lost = self._lost
+        return lost is not None and lost.position >= self._schedule.position and not self._is_due(self._to_read[0])
+
     def _located(self, pending: _Pending[V]) -> Located:
         if pending.span is _UNKNOWN:
             try:
                 pending.span = self._locate(pending.chunk)
             except PenstockError as error:
-                pending.span = error
+                pending.span, self._lost = error, pending
         return pending.span
 
     def _prepared(self, pending: _Pending[V]) -> Item:

@@ -11,6 +11,7 @@ import json
 import os
 from bisect import bisect_right
 from contextlib import closing
+from copy import copy
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from math import prod
@@ -68,7 +69,9 @@ class ShardIndex(NamedTuple):
 class ShardIndexes:
     """Reader of shard indexes for one reading: all requested indexes are read concurrently.
 
-    A missing shard has no index. An index that could not be read is requested again. For one thread, except ``close``.
+    A missing shard has no index. An index that could not be read is requested again for chunks that are asked for
+    afterwards; those that were asked for before share the error, as each wait may take all of a store's patience. For
+    one thread, except ``close``.
 
     The store compares the version of an index with each chunk that is read by it. A chunk that is absent is not read,
     so an index that an earlier reading left is first read again, and one that came from a cache is compared with the
@@ -82,12 +85,22 @@ class ShardIndexes:
         self._reads: dict[Shard, ReadOperation] = {}
         # Those that take no request.
         self._found: dict[Shard, bytes | PenstockError | None] = {}
+        # Of chunks that wait for the index of a shard, their numbers in it; and the errors of those that waited for it.
+        self._waiting: dict[Shard, set[int]] = {}
+        self._failed: dict[tuple[Shard, int], PenstockError] = {}
         self._closed = False
 
     def ask(self, chunks: Iterable[tuple[Shard, int]]) -> None:
         """Begin to read the indexes of chunks, given by shard and number in it, unless they are known or under way."""
-        if wanted := [*dict.fromkeys(shard for shard, inner in chunks if not self._knows(shard, inner))]:
-            self._send(wanted)
+        wanted: dict[Shard, None] = {}
+        for shard, inner in chunks:
+            if not self._waits(shard):
+                if self._knows(shard, inner):
+                    continue
+                wanted[shard] = None
+            self._waiting.setdefault(shard, set()).add(inner)
+        if wanted:
+            self._send([*wanted])
 
     def _send(self, wanted: list[Shard], etag: str = "") -> None:
         if self._closed:
@@ -113,33 +126,46 @@ class ShardIndexes:
         return shard in self._reads or shard in self._found
 
     def _knows(self, shard: Shard, inner: int) -> bool:
-        if self._waits(shard):
-            return True
+        """Return whether the index that is kept tells where a chunk is, or that it is absent."""
         index = self._cache.get(shard)
         return index is not None and (index.reading is self._reading or index.entries[inner, 0] != ABSENT)
 
     def get(self, shard: Shard, inner: int) -> ShardIndex | None:
         """Wait for the index of a shard, to locate the chunk ``inner``, and return it; None if the shard is missing."""
+        failed = self._failed.pop((shard, inner), None)
+        if failed is not None and not self._knows(shard, inner):
+            # A raised error keeps alive the objects of its callers.
+            raise copy(failed) from failed.__cause__
         index, etag = None, ""
         for left in reversed(range(_TRIES)):
             if not self._waits(shard):
                 index = self._cache.get(shard)
                 if index is not None and self._knows(shard, inner):
-                    return index
+                    break
                 self._send([shard], etag)
             if self._closed:
                 raise Cancelled("the reading was closed")
             try:
                 index = self._wait(shard)
-            except Changed:
+            except Changed as error:
                 etag = ""
                 if not left:
+                    self._share(shard, inner, error)
                     raise
                 continue
+            except PenstockError as error:
+                self._share(shard, inner, error)
+                raise
             if index is None or self._knows(shard, inner):
                 break
             etag = index.etag
+        self._waiting.pop(shard, None)
         return index
+
+    def _share(self, shard: Shard, inner: int, error: PenstockError) -> None:
+        """Keep the error of an index for the other chunks that have waited for it."""
+        others = self._waiting.pop(shard, set()) - {inner}
+        self._failed.update(((shard, each), error) for each in others)
 
     def _wait(self, shard: Shard) -> ShardIndex | None:
         number, key = shard
