@@ -19,8 +19,9 @@ import torch
 import penstock as ps
 from penstock.engine.read import hedging
 from penstock.testing.faults.script import Settings
-from tests.simulation import crowds, durable, programs, reruns, scenario, sets
+from tests.simulation import arrays, crowds, durable, programs, reruns, scenario, sets, tables
 from tests.simulation.access import Tokens, issuing, renewing
+from tests.simulation.inline import without_pools
 from tests.simulation.scenario import KEYS, PATIENCE_S, TTL_S, Run, Wrong
 from tests.simulation.world import World, small_parts
 from tests.simulation.world import _replace as replaced_name
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 OPERATIONS = {
     **scenario.OPERATIONS,
+    **arrays.OPERATIONS,
+    **tables.OPERATIONS,
     **{
         each.__name__: each
         for each in (sets.shards, sets.objects, sets.tokens, durable.checkpoint, durable.ranks, durable.job)
@@ -80,6 +83,7 @@ def execute(plan: Plan) -> Result:
     try:
         with ExitStack() as stack:
             stack.enter_context(small_parts())
+            stack.enter_context(without_pools())
             if "hedge" in plan.features:
                 stack.enter_context(replaced_name(hedging, "_LEAST", 3))
                 stack.enter_context(replaced_name(hedging, "SHARE", 0.5))
