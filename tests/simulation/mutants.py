@@ -246,6 +246,64 @@ MUTANTS = {
         "[Span(self.keys[file], start, stop)] if start",
         ("tokens",),
     ),
+    "suffix-hedge": Mutant(
+        "a second request for the end of an object that wins reports the version that was asked for: none",
+        "engine/read/openread.py",
+        '        self._superseded()\n        return self._answer_of(cast("Self", twin))',
+        "        self._superseded()\n        twin.version = self._wanted.etag\n"
+        '        return self._answer_of(cast("Self", twin))',
+        ("zarr_end",),
+    ),
+    "span-version": Mutant(
+        "a read of a span reports the version that was asked for, not the one that came",
+        "engine/read/spanread.py",
+        "        self.version = self.span.etag or response.version\n",
+        "        self.version = self.span.etag\n",
+        ("zarr_start",),
+    ),
+    "ttl-index": Mutant(
+        "a cache of the mode ttl gives parts of an object without their version, beside fresh ones",
+        "engine/cache/layer.py",
+        "            return self._held(span, hit.data, buffer, hit.version)\n        if pin and not _is_whole(span):\n"
+        "            return self._read(span._replace(etag=pin), buffer, owner)\n",
+        "            return self._held(span, hit.data, buffer)\n",
+        ("zarr_end", "zarr_start"),
+    ),
+    "shard-unpinned": Mutant(
+        "chunks of a shard are read in any version",
+        "data/zarr/chunks/contents.py",
+        "span = None if index is None else chunk_span(layout, place, index.entries, index.etag)\n        return",
+        "span = None if index is None else chunk_span(layout, place, index.entries)\n        return",
+        ("zarr_end", "zarr_start"),
+    ),
+    "saved-statistics": Mutant(
+        "saved statistics are used although chunks were written anew",
+        "data/zarr/statistics/gathering.py",
+        "if not now.versions or found.versions != now.versions:",
+        "if not now.versions:",
+        ("zarr_statistics",),
+    ),
+    "rewritten-statistics": Mutant(
+        "statistics do not compare the versions of chunks again at their end",
+        "data/zarr/statistics/gathering.py",
+        "    if versions is not None and done > begun:\n        check_versions(contents, chunks, versions)\n",
+        "",
+        ("zarr_statistics",),
+    ),
+    "row-group-unpinned": Mutant(
+        "only the last ranges of a row group, its footer, are read in the version that was indexed",
+        "data/catalog/columns/units.py",
+        "merged.append(Span(key, start, stop, etag))",
+        'merged.append(Span(key, start, stop, etag if merged else ""))',
+        ("tables",),
+    ),
+    "footer-unpinned": Mutant(
+        "the footer of a row group is read in any version",
+        "data/catalog/columns/units.py",
+        "merged.append(Span(key, start, stop, etag))",
+        'merged.append(Span(key, start, stop, "" if merged else etag))',
+        ("tables",),
+    ),
 }
 
 
