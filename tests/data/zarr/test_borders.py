@@ -95,7 +95,7 @@ def test_parts_have_their_fractions_of_elements_or_of_blocks():
     ("parts", "block", "words"),
     [
         ((), None, "split needs fractions or counts"),
-        ((0.5, 0.6), None, "together they make 1"),
+        ((0.5, 0.6), None, "their sum must be 1"),
         ((3, 4), None, "parts of 3, 4 elements"),
         ((3, 4), 5, "parts of 3, 4 blocks"),
         ((0.3, 0.3, 0.4), 8, "2 blocks are fewer than 3 parts"),

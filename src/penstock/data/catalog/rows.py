@@ -295,7 +295,7 @@ def shares(parts: Sequence[Any], total: int, things: str = "objects") -> tuple[l
     fractions += [1 - fractions[0]] if len(fractions) == 1 else []
     if not all(0 < each < 1 for each in fractions) or abs(math.fsum(fractions) - 1) > _NEAR:
         said = ", ".join(f"{float(each):g}" for each in parts)
-        raise Unusable(f"fractions of {said}: each is between 0 and 1, exclusive, and together they make 1")
+        raise Unusable(f"fractions must be above 0 and below 1, and their sum must be 1, got {said}")
     return fractions, []
 
 

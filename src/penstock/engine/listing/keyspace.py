@@ -91,7 +91,7 @@ class Keyspace:
         return _between((stem + self._text(number, start, depth) for number in numbers), seen.last, seen.until)
 
     def _measured(self, seen: Seen) -> tuple[int, int, int, int, int]:
-        """Return the first position and the number of characters that count; then first, last and end as numbers."""
+        """Return where the compared characters begin and how many they are; then first, last and end as numbers."""
         start = self._skip if seen.until is None else max(_common(seen.first, seen.until), self._skip)
         depth = min(_common(seen.first, seen.last) + _DIGITS, self._skip + _DEPTH) - start
         if depth <= 0:

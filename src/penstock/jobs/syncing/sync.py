@@ -53,7 +53,7 @@ class SyncRun:
         store: StoreOptions | str,
         piece: tuple[str, str | None] = ("", None),
     ) -> None:
-        """Open the two trees; ``piece`` has the name before the range, and its last name."""
+        """Open the two trees; names after the first of ``piece``, up to the second, are compared."""
         self.options = options
         after, until = piece
         self.mirror = replace(open_mirror(source, dest, options, store), after=after, until=until)

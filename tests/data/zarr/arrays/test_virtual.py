@@ -101,7 +101,7 @@ def test_a_chunk_without_a_reference_is_the_fill_value_and_a_reference_to_nothin
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        (["part0.nc", 0, 1 << 40], "which no chunk can have"),
+        (["part0.nc", 0, 1 << 40], "more than a chunk can have"),
         (["part0.nc", -1, 8], "has an invalid range"),
         (["part0.nc", "0", 8], "has an invalid range"),
         (["quux://x/y", 0, 8], "has no URL"),
@@ -223,7 +223,7 @@ def test_references_in_a_store_name_no_file_of_this_machine(tmp_path, put):
 
 def test_an_array_that_references_have_not_is_named_with_those_they_have(tmp_path, bucket, put):
     url = put(of_v2(tmp_path, bucket, numbered((8, 6, 8))))
-    with pytest.raises(NotFound, match="no array or group 'pr'; there are tas"):
+    with pytest.raises(NotFound, match="no array or group 'pr'; arrays are tas"):
         ps.ZarrDataset(f"{url}/pr")
     with pytest.raises(NotFound, match="no Zarr array or group"):
         ps.ZarrDataset(f"{bucket}/other/pr")

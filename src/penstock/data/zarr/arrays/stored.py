@@ -299,7 +299,7 @@ class ReferencedObjects:
         if part.stop is not None and part.stop - part.start > self.most_bytes:
             size = part.stop - part.start
             raise Damaged(
-                f"the reference {span.key!r} has {size} bytes, which no chunk can have: it is damaged", url=found.url
+                f"the reference {span.key!r} is damaged: {size} bytes are more than a chunk can have", url=found.url
             )
         home = self.homes.get(location.root)
         return set_home(part._replace(key=location.key), self._new_home(found.url) if home is None else home)
