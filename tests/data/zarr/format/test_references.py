@@ -84,7 +84,7 @@ def test_a_reference_is_a_range_an_object_or_data():
 def test_an_absent_chunk_has_no_reference():
     references = references_of(refs({}), URL)
     assert references.at(references.arrays["tas"].object_key((1, 0))) is None
-    with pytest.raises(NotFound, match="no array 'pr'; there are tas"):
+    with pytest.raises(NotFound, match="no array 'pr'; arrays are tas"):
         references.arrays["pr"]
 
 
