@@ -397,7 +397,7 @@ def test_a_file_that_cannot_be_understood_is_named_and_not_quoted(tmp_path, text
 
 def test_a_named_file_that_is_not_there_is_an_error_and_another_is_not():
     with pytest.raises(
-        ConfigError, match=r"OSSOptions.credentials_file names the credentials file /no/such, which is not"
+        ConfigError, match=r"OSSOptions.credentials_file names the credentials file /no/such, which does not exist"
     ):
         _load({}, credentials_file="/no/such")
     with pytest.raises(Unauthenticated, match="no credentials for OSS: looked in OSSOptions, OSS_ACCESS_KEY_ID, "):

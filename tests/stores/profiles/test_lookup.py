@@ -102,7 +102,7 @@ def test_sinks_are_named_in_a_text_or_a_list_with_paths_relative_to_the_file():
     ("raw", "text"),
     [
         ("json:x", "file:3: profiles.x.observe: 'json' does not name a sink: did you mean 'jsonl'"),
-        (["nothing"], "there are jsonl, chrome, log, otel, prometheus"),
+        (["nothing"], "sinks are jsonl, chrome, log, otel, prometheus"),
         ([1], "must be a list of str"),
         ("log,${NOT_SET}", "NOT_SET is not set"),
     ],

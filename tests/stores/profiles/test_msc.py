@@ -115,7 +115,7 @@ def test_invalid_profile_error_names_the_config_file(yaml):
     yaml("profiles: {x: {storage_provider: {type: huggingface, options: {base_path: m}}}}\n")
     with pytest.raises(ConfigError, match=r"msc.yaml: profiles.x.storage_provider.type: no provider 'huggingface'"):
         ps.open("msc://x/y")
-    with pytest.raises(ConfigError, match=r"has no profile 'y'; there are x"):
+    with pytest.raises(ConfigError, match=r"has no profile 'y'; profiles are x"):
         ps.open("msc://y/z")
     with pytest.raises(InvalidURL, match="credentials and ports"):
         ps.open("msc://k:s@x/z")

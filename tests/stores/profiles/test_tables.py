@@ -51,7 +51,7 @@ def test_each_key_is_that_of_the_nearest_profile_that_has_it(layers, split):
 def test_a_circle_is_refused_wherever_it_closes(length, back):
     back %= length
     tables = {str(at): table({}, str(at + 1 if at + 1 < length else back)) for at in range(length)}
-    with pytest.raises(ConfigError, match="circle") as refused:
+    with pytest.raises(ConfigError, match="circular") as refused:
         find_tables("0", [file(tables)])
     assert f"file: profiles.{length - 1}.extends" in str(refused.value)
 
@@ -60,7 +60,7 @@ def test_missing_profile_error_suggests_the_nearest_name():
     files = [file({"train": table({}, "bse"), "base": table({})})]
     with pytest.raises(ConfigError, match=r"file: profiles.train.extends: no profile 'bse': did you mean 'base'"):
         find_tables("train", files)
-    with pytest.raises(ConfigError, match=r"no profile 'x'; there are base, train"):
+    with pytest.raises(ConfigError, match=r"no profile 'x'; profiles are base, train"):
         find_tables("x", files)
 
 
