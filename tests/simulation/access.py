@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _world: World | None = None
 # Seconds for which a store accepts a token after the next one was issued.
 _GRACE_S = 1.0
+_VAIN_S = credentials._SOON_S + 1.0
 
 
 class Tokens:
@@ -34,6 +36,12 @@ class Tokens:
 
     def __init__(self, lifetime_s: float, *, announced: bool) -> None:
         self.lifetime_s, self.announced = lifetime_s, announced
+        self.asked_at: list[float] = []
+
+    def renewed_in_vain(self, since: float) -> bool:
+        """Return whether new tokens were refused within seconds: then requests do not wait for the next."""
+        asked = [each for each in self.asked_at if each >= since - _VAIN_S]
+        return any(later - earlier <= _VAIN_S for earlier, later in pairwise(asked))
 
     def issued(self, now: float) -> tuple[str, float | None]:
         """Return the token of a time, and when it ends, in seconds since the epoch."""
@@ -50,6 +58,7 @@ def _issued() -> tuple[str, float | None]:
     assert _world is not None
     tokens = _world.store.tokens
     assert tokens is not None
+    tokens.asked_at.append(_world.clock.now)
     return tokens.issued(_world.clock.now)
 
 

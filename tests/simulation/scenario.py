@@ -137,7 +137,8 @@ class watched:  # noqa: N801  a context manager
             raise Wrong(f"a bug: {error!r}") from error
         # Refused credentials are renewed; when patience ends meanwhile, the refusal is the last error.
         refused = self.world.store.tokens is not None and (isinstance(error, Denied) or type(error) is Unusable)
-        if (isinstance(error, Transient) or refused) and took_s < PATIENCE_S * 0.5:
+        in_vain = refused and self.world.store.tokens.renewed_in_vain(self.since)
+        if (isinstance(error, Transient) or refused) and not in_vain and took_s < PATIENCE_S * 0.5:
             raise Wrong(f"given up after {took_s:.1f} s: {error!r}") from error
         if isinstance(error, Damaged) and not happened & {*LIES, "truncate"} and not self.explained():
             raise Wrong(f"damage where nothing lied: {error!r}") from error

@@ -231,7 +231,7 @@ def test_names_and_tensors_that_ranks_cannot_save_are_refused_by_name(alone, tmp
     for state_, message in (
         ({"a": {0: torch.ones(1), "0": torch.ones(1)}}, r"state\['a'\]\['0'\] cannot be saved: .* 'a\.0'"),
         ({"a.b": 1, "a": {"b": 2}}, r"state\['a'\]\['b'\] cannot be saved"),
-        ({"a": (distribute_tensor(torch.ones(1), mesh, [Replicate()]),)}, r"state\['a'\] holds a tensor .* spread"),
+        ({"a": (distribute_tensor(torch.ones(1), mesh, [Replicate()]),)}, r"state\['a'\] holds a tensor .* sharded"),
         ({"a": torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])}, r"state\['a'\] is nested"),
         ({"a": [1, {"b": {2: object()}}]}, r"state\['a'\]\[1\]\['b'\]\[2\] is a builtins.object"),
     ):
