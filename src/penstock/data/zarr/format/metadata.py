@@ -258,7 +258,7 @@ class _Documents:
         try:
             return [each for page in self.source.pages(prefix, delimiter="/") for each in page.prefixes]
         # NotFound: a web server may not have a page for the folder.
-        except (Unsupported, Denied, NotFound) as error:
+        except (Unsupported, Forbidden, NotFound) as error:
             message = f"the group's metadata is not consolidated, and listing it failed ({error.message}): {_HOW}"
             raise Unsupported(message, url=self.source.url(prefix)) from error
 
