@@ -508,6 +508,6 @@ def test_a_writer_that_dies_leaves_the_catalog_that_was_there(tmp_path):
 def test_a_header_that_loading_would_refuse_is_not_written():
     file = io.BytesIO()
     table = TableBuilder().freeze()
-    with pytest.raises(Unusable, match="may have 1048576 bytes"):
+    with pytest.raises(Unusable, match="limited to 1048576 bytes"):
         saved.save(file, saved.Saved("s3://bucket/", "b" * (1 << 20), "", table))
     assert file.getvalue() == b""

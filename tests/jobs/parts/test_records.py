@@ -36,6 +36,13 @@ def test_a_plan_that_another_process_publishes_meanwhile_is_taken(records):
     assert records.planned(slowly, PLAN) == theirs
 
 
+def test_a_plan_that_no_process_could_read_is_not_published(records, monkeypatch):
+    monkeypatch.setattr("penstock.jobs.parts.records._MOST_BYTES", 100)
+    with pytest.raises(Unusable, match=r"2 parts have a plan of .* larger parts"):
+        records.planned(lambda: PLAN, PLAN)
+    assert records.plan() is None
+
+
 def test_the_plan_of_another_job_is_refused(records):
     records.planned(lambda: PLAN, PLAN)
     for other in (replace(PLAN, operation="verify"), replace(PLAN, arguments={"source": "s3://x/"})):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
-from penstock.jobs.syncing.job import cut_keys
+from penstock.jobs.syncing.job import cut_keys, in_parts
 from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
@@ -52,6 +52,17 @@ def copied(trees, **options):
 
 def records(trees):
     return sorted((Path(trees[2]) / "done").rglob("*.json"))
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 200])
+def test_neighbours_are_joined_where_parts_are_too_many(most, monkeypatch):
+    monkeypatch.setattr("penstock.jobs.syncing.job._MOST_PARTS", most)
+    found = in_parts(((f"{name:03}", name) for name in range(100)), 3)
+    assert len(found.parts) <= most
+    assert (found.objects, found.size_bytes, found.parts[-1][0]) == (100, sum(range(100)), "099")
+    assert [sum(each[place] for each in found.parts) for place in (1, 2)] == [100, sum(range(100))]
+    names = [name for name, _, _ in found.parts]
+    assert names == sorted({*names})
 
 
 @given(

@@ -335,7 +335,11 @@ def test_a_token_comes_from_a_function_or_a_program():
         (GCSOptions(token="a b"), {}, "GCSOptions.token contains spaces"),
         (GCSOptions(token=""), {}, "GCSOptions.token is empty"),
         (GCSOptions(access_key="a\n", secret_key="s"), {}, "line break"),
-        (GCSOptions(credentials_file="/no/such.json"), {}, "credentials_file names '/no/such.json', which does not exist"),
+        (
+            GCSOptions(credentials_file="/no/such.json"),
+            {},
+            "'/no/such.json', which does not exist",
+        ),
         (GCSOptions(), {"GOOGLE_APPLICATION_CREDENTIALS": "/no"}, "GOOGLE_APPLICATION_CREDENTIALS names '/no', which"),
         (GCSOptions(credentials_json="/a/path"), {}, "must be a JSON object"),
         (GCSOptions(credentials_json='{"type": "nonsense"}'), {}, "google-auth|credentials"),

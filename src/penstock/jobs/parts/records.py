@@ -183,7 +183,11 @@ class Records:
         if found is None:
             try:
                 found = made()
-                self._source.publish(self._base + _PLAN, found.encoded())
+                data = found.encoded()
+                if len(data) > _MOST_BYTES:
+                    advice = f"a job's plan must have at most {_MOST_BYTES} bytes: take larger parts (part_objects=)"
+                    raise Unusable(f"{len(found.parts)} parts have a plan of {len(data)} bytes; {advice}", url=self.url)
+                self._source.publish(self._base + _PLAN, data)
                 self.run = made_here = found.run
             except PenstockError:
                 # Another process was faster, and may have begun to write: both do the same parts.
