@@ -161,6 +161,24 @@ def test_a_stage_with_other_weights_and_batches_goes_on_where_each_source_was(ma
     assert_first_draws(mixture, lanes, np.concatenate([*before, *found]))
 
 
+@pytest.mark.parametrize("ends", ["longest", "once"])
+def test_states_and_lookups_of_an_epoch_divide_its_blocks_once(ends, monkeypatch):
+    made = Mixture(
+        sources=tuple(MixedSource(str(each), 100, 100, FullShuffle(), 0, "0") for each in range(8)),
+        steps=steps_of({str(each): each + 1 for each in range(8)}, [*map(str, range(8))]),
+        ends=ends,
+    )
+    draws, counted = Draws(made, 16, 1, 0), []
+    for name in ("_once", "_endless"):
+        divide = getattr(Draws, name)
+        monkeypatch.setattr(Draws, name, lambda *given, divide=divide: counted.append(given[1]) or divide(*given))
+    for epoch in (0, 1, 0, 1):
+        for position in range(0, made.total - 16, 16):
+            draws.at(epoch, position)
+        draws.lookup(epoch)(np.arange(16))
+    assert counted == [0, 1]
+
+
 def test_shares_of_ranks_are_alike():
     sources = tuple(MixedSource(f"s{number}", 1000, 1000, FullShuffle(), number, "") for number in range(3))
     mixture = Mixture(sources=sources, steps=steps_of({"s0": 8, "s1": 4, "s2": 4}, ["s0", "s1", "s2"]))

@@ -108,22 +108,22 @@ class Draws:
         sizes = [source.samples for source in mixture.sources]
         self._bounds = np.concatenate(([0], np.cumsum(np.array(sizes, dtype=np.int64))))
         self._inner = [_Inner(source, lanes) for source in mixture.sources]
+        # Of the latest two epochs.
+        self._kept: dict[int, tuple[list[_BlockRun], NDArray[np.int64]]] = {}
 
     def lookup(self, epoch: int) -> Lookup:
-        begin, runs = self._begin(epoch), self._runs(epoch)
-        firsts = np.array([run.first for run in runs], dtype=np.int64)
-        return partial(self._samples, epoch, begin, runs, firsts)
+        return partial(self._samples, epoch, self._begin(epoch), *self._runs(epoch))
 
     def at(self, epoch: int, position: int) -> tuple[int, ...]:
         """Return the draws of each source before a position between global batches; with ``once``, in this epoch."""
-        begin, runs = self._begin(epoch), self._runs(epoch)
-        firsts = np.array([run.first for run in runs], dtype=np.int64)
+        begin = self._begin(epoch)
+        runs, firsts = self._runs(epoch)
         at = position - begin
         if position == self._mixture.total and not self._mixture.once:
             # The end of the last block, whole or not.
             at = -(-self._length(epoch) // self._block) * self._block
         block = at // self._block
-        run = runs[bisect_right(firsts.tolist(), block) - 1]
+        run = runs[int(np.searchsorted(firsts, block, side="right")) - 1]
         if run.key == _LAST:
             block = run.first
         draws = run.before(run.number + block - run.first)
@@ -155,8 +155,14 @@ class Draws:
     def _length(self, epoch: int) -> int:
         return self._own if epoch == self._stage.epoch else self._whole
 
-    def _runs(self, epoch: int) -> list[_BlockRun]:
-        return self._once(epoch) if self._mixture.once else self._endless(epoch)
+    def _runs(self, epoch: int) -> tuple[list[_BlockRun], NDArray[np.int64]]:
+        """Return the runs of an epoch, and the first block of each."""
+        found = self._kept.get(epoch)
+        if found is None:
+            runs = self._once(epoch) if self._mixture.once else self._endless(epoch)
+            found = runs, np.array([run.first for run in runs], dtype=np.int64)
+            self._kept = dict([*self._kept.items()][-1:]) | {epoch: found}
+        return found
 
     # An incomplete block at the end of an epoch has rules of its own, so that the shares of all blocks stay exact.
 
@@ -179,9 +185,9 @@ class Draws:
         starts = [step.since for step in steps]
         block = 0
         while block < full:
-            step = steps[bisect_right(starts, start + block * self._block) - 1]
-            following = next((since for since in starts if since > start + block * self._block), None)
-            stop = full if following is None else min(full, -(-(following - start) // self._block))
+            after = bisect_right(starts, start + block * self._block)
+            step = steps[after - 1]
+            stop = min(full, -(-(starts[after] - start) // self._block)) if after < len(starts) else full
             draws = step.draws(number + block, later)
             runs.append(_BlockRun(block, number + block, "block", step.pieces, step.rules, draws))
             block = stop

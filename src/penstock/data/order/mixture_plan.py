@@ -66,6 +66,10 @@ class MixturePlan(SamplingPlan):
         return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7], "big") or 1
 
     @cached_property
+    def _digest(self) -> str:
+        return self.order.digest
+
+    @cached_property
     def _made(self) -> dict[tuple[int, int], Draws]:
         return {}
 
@@ -123,7 +127,7 @@ class MixturePlan(SamplingPlan):
             for source, before, count in zip(order.sources, base, now, strict=True)
         }
         mixture = {
-            "weights": order.digest,
+            "weights": self._digest,
             "start": [*order.stage[:3]],
             "at": [int(cursor.epoch), int(cursor.position)],
             "sources": sources,
@@ -139,7 +143,7 @@ class MixturePlan(SamplingPlan):
         own: dict[str, object] = {"sources": [*first], "weights": first}
         # The names tell which source has other samples; the digest, whether a schedule goes on in another way.
         own |= {f"samples of {source.name!r}": source.digest for source in order.sources}
-        return super().arguments() | own | {"sources and weights": order.digest, "stage": self.stage}
+        return super().arguments() | own | {"sources and weights": self._digest, "stage": self.stage}
 
     def adopted(self, state: object, world: int, new_weights: object = None) -> tuple[MixturePlan, object]:
         """Return the plan that resumes from ``state``, and the state as its ``resume`` expects it.
