@@ -65,7 +65,7 @@ def test_a_provider_of_either_sdk_gives_credentials(provider, token, expires_at)
 
 
 def test_a_provider_without_keys_is_refused():
-    with pytest.raises(ConfigError, match="cred_provider=object gave no access_key_id"):
+    with pytest.raises(ConfigError, match="cred_provider=object returned no access_key_id"):
         Access(ENDPOINT, cred_provider=type("object", (), {"get_credentials": lambda self: self})()).store.credentials()
 
 

@@ -114,7 +114,7 @@ def test_a_state_of_one_process_is_read_into_another_in_place(tmp_path):
         ({"c": 1}, "has no 'c': it has 'z', 'a', 'b'"),
         ({"a": torch.zeros(3)}, r"into\['a'\] has the shape \(3,\), and the checkpoint's \(2,\)"),
         ({"a": torch.zeros(2, device="meta")}, "device 'meta'"),
-        ({"b": {"n": torch.zeros(1)}}, r"into\['b'\]\['n'\] is a tensor, and the checkpoint has an int"),
+        ({"b": {"n": torch.zeros(1)}}, r"into\['b'\]\['n'\] is a tensor, but an int in the checkpoint"),
         ({"b": {"m": 1}}, r"into\['b'\] has the key 'm', which the checkpoint lacks"),
     ],
     ids=str,

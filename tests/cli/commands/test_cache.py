@@ -173,11 +173,11 @@ def test_help_and_behaviour_agree_on_the_directory_that_none_names(penstock, ser
     assert [*tmp_path.iterdir()] == []
     said = " ".join(penstock("cache", "--help").stdout.replace("│", " ").split())
     assert "ls, verify and clear look into ~/.cache/penstock, and warm is refused" in said
-    assert "has to be named" in " ".join(penstock("cache", "warm", "--help").stdout.split())
+    assert "Name the cache" in " ".join(penstock("cache", "warm", "--help").stdout.split())
 
 
 @pytest.mark.parametrize("command", ["ls", "verify", "clear"])
 def test_cache_path_that_names_a_file_exits_with_2(penstock, tmp_path, command):
     (tmp_path / "file").write_bytes(b"x")
     done = penstock("cache", command, "--cache", str(tmp_path / "file"))
-    assert (done.returncode, "name a directory" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "choose a directory" in done.stderr) == (2, True), done.stderr

@@ -40,7 +40,7 @@ def test_nothing_and_wrong_uses(penstock, tree, tmp_path):
         ((f"{tree}/none/", f"{tmp_path}/a"), 1, "no objects"),
         ((f"{tree}/", f"{tmp_path}/a", "--refresh"), 1, "a"),
         ((f"{tree}/", f"{tmp_path}/a", "--refresh", "--restart"), 2, "leave one out"),
-        ((f"{tree}/", f"{tmp_path}/a/"), 2, "name it"),
+        ((f"{tree}/", f"{tmp_path}/a/"), 2, "the URL of a file"),
         ((f"{tree}/", f"{tmp_path}/a", "--labels", "(("), 2, "(("),
     ):
         done = penstock("index", *words)

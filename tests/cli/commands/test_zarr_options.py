@@ -11,7 +11,7 @@ def test_the_help_has_an_example_and_wrong_options_are_one_line(penstock, tmp_pa
     assert shown.returncode == 0
     assert "--chunks" in shown.stdout
     assert "penstock zarr copy" in shown.stdout
-    for words, said in ((("--chunks", "1,x"), "write 1,180,360"), (("--resume", "--overwrite"), "choose one")):
+    for words, said in ((("--chunks", "1,x"), "write 1,180,360"), (("--resume", "--overwrite"), "pass one of them")):
         done = penstock("zarr", "copy", str(tmp_path), str(tmp_path / "b"), *words)
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert said in done.stderr

@@ -42,7 +42,7 @@ def test_files_may_be_named(config, tmp_path):
     found = StorageClientConfig.from_file([str(tmp_path / "none"), str(config)], profile="bucket")
     assert found.base == "s3://bkt/base/"
     assert found.store.region == "us-east-1"
-    with pytest.raises(ConfigError, match="no profile 'x'; there are bucket, disk"):
+    with pytest.raises(ConfigError, match="no profile 'x'; profiles: bucket, disk"):
         StorageClientConfig.from_file([str(config)], profile="x")
 
 
