@@ -67,10 +67,10 @@ def test_a_file_without_rows_has_none():
 @pytest.mark.parametrize(
     ("columns", "words"),
     [
-        ({"path": [1, 2]}, "'path' is of the type int64"),
-        ({"path": [["a"]]}, "'path' is of the type"),
-        ({"offset": [1.5]}, "'offset' is of the type double"),
-        ({"offset": ["1"]}, "'offset' is of the type"),
+        ({"path": [1, 2]}, "'path' must be of a text type, got int64"),
+        ({"path": [["a"]]}, "'path' must be of a text type"),
+        ({"offset": [1.5]}, "'offset' must be of an integer type, got double"),
+        ({"offset": ["1"]}, "'offset' must be of an integer type"),
         ({"size": pa.array([1 << 63], pa.uint64())}, "cannot read the Parquet file"),
     ],
     ids=["numbers", "lists", "fractions", "texts", "large"],

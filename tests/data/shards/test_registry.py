@@ -58,7 +58,7 @@ def test_wrong_formats_and_arguments_are_refused():
     refused(Unusable, "a table that lists objects is a manifest", format_by, "csv", [], {})
     with pytest.raises(Unusable, match=r"'a\.tsv' is not a shard: a table that lists objects is a manifest"):
         format_by(None, ["a.tsv"], {})
-    refused(Unusable, "take no colour=", format_by, "tar", [], {"colour": "red"})
+    refused(Unusable, "do not support colour=", format_by, "tar", [], {"colour": "red"})
     refused(Unusable, "to the format itself", format_by, TarFormat(), [], {"fields": ("x",)})
 
 

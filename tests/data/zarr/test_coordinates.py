@@ -176,8 +176,8 @@ def test_an_array_without_a_coordinate_is_refused(alone):
 @pytest.mark.parametrize(
     ("values", "dims", "words"),
     [
-        (np.zeros((6, 1)), ("time", "y"), "'time' is not a coordinate, it has the shape"),
-        (np.zeros(6), ("other",), "'time' is not a coordinate, it has the shape"),
+        (np.zeros((6, 1)), ("time", "y"), "'time' is not a coordinate: it has the shape"),
+        (np.zeros(6), ("other",), "'time' is not a coordinate: it has the shape"),
         (np.arange(5), ("time",), "has 5 values, but the array 6 elements"),
     ],
     ids=["two dimensions", "another dimension", "another length"],

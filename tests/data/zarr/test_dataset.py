@@ -80,7 +80,7 @@ def test_advice_for_samples_by_number_is_code_that_runs(url):
     dataset = ZarrDataset(url)
     with pytest.raises(Unusable) as refused:
         dataset[3]
-    single, loader = re.search(r"are (dataset\S+), .* (torch\S+, )…\)$", refused.value.message).groups()
+    single, loader = re.search(r"use (dataset\S+), .* (torch\S+, )…\)$", refused.value.message).groups()
     names = {"dataset": dataset, "torch": torch}
     assert torch.equal(eval(single, names), torch.from_numpy(VALUES[3]))  # noqa: S307  the advice itself
     found = eval(f"{loader}batch_size=4)", names)  # noqa: S307

@@ -61,7 +61,7 @@ def test_all_arrays_of_a_group_are_opened(version, consolidated):
     assert (arrays["more/below/x"].key, arrays["more/below/x"].dtype) == (f"{key}/more/below/x/", np.dtype("i2"))
     with pytest.raises(Unsupported, match="variable length"):
         arrays["more/below/label"]
-    with pytest.raises(NotFound, match=r"no array 'pr'; there are more/below/label, more/below/x, tas, time"):
+    with pytest.raises(NotFound, match=r"no array 'pr'; arrays are more/below/label, more/below/x, tas, time"):
         arrays["pr"]
     again = pickle.loads(pickle.dumps(arrays))
     assert (again, again.url, sorted(again.refused)) == (arrays, arrays.url, ["more/below/label"])
