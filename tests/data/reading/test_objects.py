@@ -265,7 +265,7 @@ def test_sample_names_its_objects(paired):
     assert sample.size == sample["bin"].size + sample["txt"].size
     assert dataset[7]["txt"] is None
     assert plain(pickle.loads(pickle.dumps(sample))) == plain(sample)
-    with pytest.raises(KeyError, match="no field .*json.*; fields of .*0008.* are bin, txt"):
+    with pytest.raises(KeyError, match=r"no field .*json.*; fields of .*0008.* are bin, txt"):
         sample["json"]
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 from penstock.data.zarr.format.metadata import Arrays, image_of, open_arrays
-from penstock.errors import Damaged, Denied, Forbidden, NotFound, Unsupported
+from penstock.errors import Damaged, Forbidden, Forbidden, NotFound, Unsupported
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, Match
 from penstock.values import Span
@@ -180,7 +180,7 @@ def test_groups_that_never_end_are_refused():
         open_arrays(*bucket(objects))
 
 
-@pytest.mark.parametrize("error", [Unsupported("no listing here"), Denied("you may not")])
+@pytest.mark.parametrize("error", [Unsupported("no listing here"), Forbidden("you may not")])
 def test_group_without_listing_is_refused_with_advice(error, monkeypatch):
     source, key = bucket(written(3, consolidated=False))
 
