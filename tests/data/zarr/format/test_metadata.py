@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from zarr.storage import MemoryStore
 
 from penstock.data.zarr.format.metadata import Arrays, image_of, open_arrays
-from penstock.errors import Damaged, Forbidden, Forbidden, NotFound, Unsupported
+from penstock.errors import Damaged, Forbidden, NotFound, Unsupported
 from penstock.source import open_source
 from penstock.testing.faults import FAULTS, Match
 from penstock.values import Span
