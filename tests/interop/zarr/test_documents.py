@@ -105,7 +105,7 @@ def test_zarr_encodes_and_decodes_with_every_one(word, zarr_format):
     [
         ("zsdt", "did you mean 'zstd'"),
         ("blosc", "blosc-lz4"),
-        ("xyzzy", "there are none, zstd, gzip, blosc-lz4"),
+        ("xyzzy", "codecs are none, zstd, gzip, blosc-lz4"),
         ("gzip:10", "levels from 0 to 9"),
         ("zstd:fast", "whole number, as in zstd:0"),
         ("none:1", "has no level"),

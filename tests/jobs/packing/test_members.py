@@ -32,7 +32,7 @@ def test_any_names_that_can_be_members_and_sizes(tmp_path):
     ("names", "says"),
     [
         (["README"], "no key and field"),
-        (["__x__/a.jpg"], "leave out"),
+        (["__x__/a.jpg"], "leave it out"),
         (["a.jpg", "a.JPG"], "same field of the same sample"),
     ],
 )

@@ -252,7 +252,7 @@ def test_pixels_are_packed_as_arrays_of_one_type(tmp_path):
     assert "every/shard.00000.mds" in caught.value.url
     assert not (tmp_path / "other" / "index.json").exists()
     images = ps.MapDataset.from_shards(GOLDEN / "every", fields=("list_pil",))
-    with pytest.raises(Unusable, match=r"'list_pil' is a list, which no encoding of MDS holds"):
+    with pytest.raises(Unusable, match=r"'list_pil' is a list, which MDS cannot encode"):
         ps.pack(images[1:], tmp_path / "lists", format="mds")
 
 
