@@ -104,7 +104,7 @@ def test_nothing_there_writes_nothing(tree, tmp_path):
 
 @pytest.mark.parametrize("to", ["s3://bucket/", "s3://bucket/catalogs/"])
 def test_a_catalog_is_one_file(tree, to):
-    with pytest.raises(Unusable, match="pass the URL of a file"):
+    with pytest.raises(Unusable, match="the URL of a file"):
         index(f"{tree}/", to)
 
 

@@ -66,7 +66,7 @@ def test_a_cluster_warms_no_share_and_no_reads_of_a_rank(server, near):
     loader = ps.DataLoader(ps.MapDataset.from_prefix(url(server), store=near()), 4)
     for what, options, told in (
         (url(server), {"part": "1/2"}, "leave out part="),
-        (loader, {}, "a DataLoader reads what its rank needs"),
+        (loader, {}, "a DataLoader reads data of one rank"),
         (loader.dataset.batched(4), {}, "pass its dataset"),
         (url(server), {"store": near()}, "secret"),
     ):
