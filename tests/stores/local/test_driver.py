@@ -82,7 +82,7 @@ def test_a_failed_write_leaves_no_file_aside(trial, tmp_path):
 
 def test_full_disk_error_reports_required_and_free_bytes(disk):
     trial = Trial(LocalDriver(str(disk)), Threads())
-    with pytest.raises(NoSpace, match="cannot write 4194304 bytes, 2097152 are free"):
+    with pytest.raises(NoSpace, match="cannot write 4194304 bytes, 2097152 bytes are left"):
         trial.put("folder/key", bytes(4 << 20))
     upload = trial.do(trial.driver.create("folder/key", Attributes()))
     with pytest.raises(NoSpace, match="cannot write 4194304 bytes"):

@@ -110,7 +110,7 @@ def test_page_without_index_format_returns_none(page):
 
 
 def test_a_page_that_is_cut_short_is_damaged():
-    with pytest.raises(Damaged, match="cut short"):
+    with pytest.raises(Damaged, match="truncated"):
         _read("<html><title>Index of /</title><a href='x'>x</a>")
 
 

@@ -196,7 +196,7 @@ def test_password_opens_protected_server_and_custom_index_page_raises_unsupporte
     assert ps.open(f"{root}x.bin", store=store).read() == b"content"
     assert [each.size for each in ps.list(root, store=store)] == [7]
     (served.folder / "index.html").write_text("<title>Welcome</title><a href='x.bin'>x.bin</a></html>")
-    with pytest.raises(Unsupported, match="no index"):
+    with pytest.raises(Unsupported, match="is not an index"):
         list(ps.list(root, store=store))
 
 

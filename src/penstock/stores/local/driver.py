@@ -330,7 +330,7 @@ class LocalDriver:
         text = f"{text}: cannot write {writing_bytes} bytes"
         with suppress(OSError):
             found = os.statvfs(os.path.dirname(self._path(key)))
-            return text if error.errno == EDQUOT else f"{text}, {found.f_bavail * found.f_frsize} are free"
+            return text if error.errno == EDQUOT else f"{text}, {found.f_bavail * found.f_frsize} bytes are left"
         return text
 
 
