@@ -225,6 +225,7 @@ def test_values_below_other_keys_and_in_other_containers_are_restored(alone, tmp
         assert difference(run.restore(into=into), {"top": value}, filled=True) == ""
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_names_and_tensors_that_ranks_cannot_save_are_refused_by_name(alone, tmp_path):
     run = ps.CheckpointManager(tmp_path).across(alone)
     mesh = init_device_mesh("cpu", (1,))
