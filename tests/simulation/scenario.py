@@ -184,7 +184,7 @@ def check_bytes(seen: watched, key: str, data: bytes, span: slice, version: str)
         )
     if not version:
         raise Wrong(f"bytes of {key} come without their version")
-    if "etag" not in seen.world.store.happened and version not in [store.version(each) for each in fits]:
+    if "etag" not in store.ever and version not in [store.version(each) for each in fits]:
         raise Wrong(f"bytes of {key} come with version {version}, which is of others")
 
 

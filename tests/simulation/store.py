@@ -129,7 +129,8 @@ class SimulatedStore:
         self.history: dict[str, list[Version]] = {}
         self.objects = self.dialect.buckets[BUCKET].objects = _Recorded(self._note)
         self.requests = 0
-        self.happened: set[str] = set()
+        # Faults of the operation under way, and of all so far: a cache keeps what a wrong answer said.
+        self.happened, self.ever = set[str](), set[str]()
         # Whether reads are answered with any version, whatever their condition.
         self.deaf = False
         # Of temporary credentials; None if keys are valid for ever.
@@ -189,6 +190,7 @@ class SimulatedStore:
             outcome.body = body[:promised]
         if fault is not None:
             self.happened.add(fault.name)
+            self.ever.add(fault.name)
             outcome.cut, outcome.how, outcome.bytes_per_s = fault.cut, fault.how, fault.bytes_per_s
         return outcome
 
