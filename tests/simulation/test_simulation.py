@@ -28,8 +28,9 @@ def test_plans_that_failed_once_keep_all_promises():
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_drawn_scenarios_keep_all_promises(seed):
-    ran = run("tests.simulation", str(seed % 10**9), "--seeds", "40")
+def test_some_scenarios_keep_all_promises():
+    # The same ones each time: a find in a new seed is for ``make simulate`` and the workflow.
+    ran = run("tests.simulation", "10000", "--seeds", "40")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "40 seeds" in ran.stdout
 
