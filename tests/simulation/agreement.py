@@ -31,7 +31,7 @@ _FAULTS = [each for each in FAULTS if each not in {"stall", "stall-body", "drip"
 
 
 class Server(NamedTuple):
-    """What a scenario does to a store, simulated or real."""
+    """The functions by which a scenario changes a store, simulated or real."""
 
     put: Callable[[str, bytes], object]
     fail: Callable[[Fault, Match], None]

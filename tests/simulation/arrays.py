@@ -144,7 +144,7 @@ class Opened:
 
 @dataclass(slots=True)
 class Bucket:
-    """What other writers know of arrays: the chunks of each version of each object.
+    """The chunks of each version of each object, as other writers wrote them.
 
     ``jumped_s`` are the seconds by which the wall clock was wrong at most, whenever entries of a cache were kept.
     """

@@ -20,7 +20,7 @@ _DOES = {**scenario.OPERATIONS, **{each.__name__: each for each in (sets.shards,
 
 
 def crowd(run: Run, dice: Random) -> None:
-    """Let two or three processes work on the same keys; each keeps its promises, whatever the others do."""
+    """Let two or three processes work on the same keys, and check each operation of each."""
     names = dice.sample(tuple(_DOES), 3)
     programs, runs = [], []
     for place in range(dice.randint(2, 3)):

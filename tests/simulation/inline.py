@@ -22,7 +22,7 @@ class InlinePool:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        """Nothing runs."""
+        """Do nothing: all calls have ended."""
 
     def submit(self, do: Callable[..., Any], /, *given: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -37,7 +37,7 @@ class InlinePool:
         return (each.result() for each in futures)
 
     def shutdown(self, **_how: object) -> None:
-        """Nothing runs."""
+        """Do nothing: all calls have ended."""
 
 
 @cache

@@ -35,7 +35,7 @@ MUTANTS = {
     # The guard of ``fits`` against a read that has begun anew holds only for answers of one cycle of the loop: a store
     # that has just ignored a range is asked for the whole object, and no request is in flight then.
     "hedge-place": Mutant(
-        "the bytes of a second request are put where the rest of the first begins by now",
+        "the bytes of a second request are stored at the offset that the first one has reached",
         "engine/read/spanread.py",
         "target.slice(target.size - twin.size_bytes, target.size).fill(",
         "target.slice(self._reached, target.size).fill(",

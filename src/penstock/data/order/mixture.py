@@ -62,8 +62,8 @@ class Schedule:
         linear: Whether weights change linearly between stages; False: each stage holds until the next begins.
 
     Raises:
-        Unusable: There is no stage, a position is smaller than the one before it, or weights are not valid or of
-            other sources than those of the first stage.
+        Unusable: ``stages`` is empty, positions decrease, weights are invalid, or a stage has other sources than the
+            first one.
 
     Example:
         >>> schedule = ps.order.Schedule([(0, {"web": 9, "code": 1}), (200_000, {"web": 1, "code": 1})])

@@ -289,7 +289,7 @@ class ChunkReading(Reading, Generic[V]):
         return value.get()
 
     def _release(self, uses: Mapping[int, int], samples: int) -> list[int]:
-        """Count ``samples`` as made, by chunk; release and return the chunks that are no longer needed."""
+        """Note that ``samples`` were made; release and return the chunks that no other sample needs."""
         with self._lock:
             finished = self._schedule.finished(uses)
             for chunk in finished:

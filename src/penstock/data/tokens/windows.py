@@ -42,7 +42,7 @@ class Shape(NamedTuple):
 
 
 class TokenPiece(NamedTuple):
-    """One sample, or adjacent samples, as read."""
+    """Tokens of one read: a sample, or adjacent samples."""
 
     start: int  # first byte in the file; in the stream, if files are one
     spans: list[Span]  # the bytes, in one file or several; empty: the samples are empty documents

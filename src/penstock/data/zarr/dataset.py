@@ -360,7 +360,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             A dataset for each part.
 
         Raises:
-            Unusable: An argument is invalid, there are no times, or no sample is within a part.
+            Unusable: An argument is invalid, the arrays have no times, or a part has no samples.
             MissingExtra: xarray, which decodes the times, is not installed.
 
         Example:

@@ -235,3 +235,9 @@ def test_a_closed_reading_asks_for_nothing(sharded):
     with pytest.raises(Cancelled):
         indexes.get(key(sharded, 0), 0)
     assert ps.Place().world == 1
+
+
+def test_the_cache_of_indexes_is_pickled_empty():
+    indexes = Chunks((), "raise").indexes
+    indexes.put((0, "c/0"), ShardIndex(np.zeros((2, 2), np.uint64), "v1"))
+    assert pickle.loads(pickle.dumps(indexes)).get((0, "c/0")) is None

@@ -15,6 +15,7 @@ from copy import copy
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from math import prod
+from operator import attrgetter
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -213,7 +214,7 @@ class Chunks:
 
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
         """Number the chunks; nothing is read."""
-        self.indexes: RecentValues[ShardIndex] = RecentValues(_MOST_BYTES, lambda index: index.entries.nbytes)
+        self.indexes: RecentValues[ShardIndex] = RecentValues(_MOST_BYTES, attrgetter("entries.nbytes"))
         self.arrays, self._missing = tuple(arrays), missing
         self.parts = tuple(part for array in arrays for part in array.parts)
         self.bases = [0, *accumulate(prod(array.layout.grid) for array in arrays)]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Values that are converted to float64 together, 2 MiB: with a quarter of it, the calls take a tenth of the time.
 _AT_ONCE = 1 << 18
-# Values that BLAS multiplies and adds in one call: for more, it would start threads of its own.
+# Most values in one call of BLAS: for more, it would start threads.
 _ROW = 1 << 12
 # Values of which the mean is near that of all.
 _GUESSED = 64
