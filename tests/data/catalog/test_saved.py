@@ -20,6 +20,7 @@ from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, ManifestError, NotFound, Unusable
 from tests.children import python
+from tests.data.catalog.large import objects, peak_of, samples
 from tests.refusals import refused
 
 _START = struct.Struct("<16sQ32s")
@@ -318,6 +319,38 @@ def test_keys_are_read_into_the_memory_they_stay_in(tmp_path):
     assert len(opened) == 300_000
     assert opened._table.keys.parts["texts"].values.nbytes > 18 << 20
     assert peak < 10 << 20
+
+
+@pytest.mark.parametrize(
+    ("make", "small"),
+    [
+        pytest.param(samples, 60_000, id="samples in shards"),
+        pytest.param(lambda count: samples(count, "parquet"), 60_000, id="samples in row groups"),
+        pytest.param(objects, 20_000, id="objects"),
+        pytest.param(lambda count: objects(count, mixed=True), 20_000, id="objects with keys of any length"),
+        pytest.param(lambda count: objects(count).with_columns(place=range(count)), 20_000, id="a column"),
+        pytest.param(lambda count: _pairs(count, 1), 20_000, id="samples of two objects"),
+        pytest.param(lambda count: _pairs(count, 3), 20_000, id="samples without some objects"),
+    ],
+)
+def test_opening_needs_little_memory_beyond_what_is_kept(make, small):
+    peaks, kept = list[int](), list[int]()
+    for count in (small, 4 * small):
+        file = io.BytesIO()
+        saved.save(file, make(count)._saved())
+        file.size = len(file.getvalue())
+        file.seek(0)
+        opened, peak = peak_of(lambda file=file: saved.load(file))
+        assert opened.table.rows == count
+        peaks.append(peak)
+        kept.append(file.size)
+    assert peaks[1] - peaks[0] < 0.3 * (kept[1] - kept[0]), (peaks, kept)
+
+
+def _pairs(count, step):
+    """Return samples of two objects, of which the second is in each sample whose number is a multiple of ``step``."""
+    second = objects(count, ".json")[::step]
+    return Catalog.join({"jpg": objects(count), "json": second}, missing="none")
 
 
 class TestElsewhere:

@@ -199,10 +199,14 @@ class FieldGroup:
             raise ValueError("fields without objects, or objects without a field")
         for part in self.parts.values():
             part.table.check()
-            rows = part.rows(range(samples)) if part.places is None else part.places.values
-            if len(rows) != samples or rows.dtype.kind not in "iu" or rows.dtype == np.uint64:
+            rows, of = range(samples) if part.places is None else part.places.values, part.table.rows
+            if isinstance(rows, range):
+                inside = samples <= of
+            elif len(rows) != samples or rows.dtype.kind not in "iu" or rows.dtype == np.uint64:
                 raise ValueError("the numbers of objects and samples differ")
-            if (rows < -1).any() or (rows >= part.table.rows).any():
+            else:
+                inside = not samples or (rows.min() >= -1 and rows.max() < of)
+            if not inside:
                 raise ValueError("samples refer to objects that do not exist")
         if isinstance(self.rule, str) and self.rule:
             key_of(self.rule)

@@ -258,7 +258,9 @@ def _region(file: Readable, start: int, size_bytes: int, digest: str) -> Region:
     return region
 
 
-_BLOCK = 4096  # rows at once; part of the format
+# Rows at once, whole objects and ranges; part of the format.
+_BLOCK = 4096
+_RANGES = 1 << 14
 _AT_ONCE = 1 << 20  # bytes of bases compared at once
 
 
@@ -266,23 +268,24 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
     """Return the SHA-256, in hex, of the rows' names below ``base`` and their sizes: 0.1 s for a million.
 
     If a row is a range, all offsets are included, too, and the digest is never that of a catalog of whole objects.
+    Rows that follow one another in one object have its name once.
     """
     if table.group is not None:
         return _digest_of_group(table, table.group, rows, base)
     offsets = None if table.ranges is None else table.ranges.offsets.values
-    if offsets is not None and (taken(offsets, rows) < 0).all():
+    if offsets is not None and all(taken(offsets, block).max() < 0 for block in blocks(rows)):
         offsets = None
-    form = f"1, {len(rows)} objects" if offsets is None else f"2, {len(rows)} ranges"
+    form = f"1, {len(rows)} objects" if offsets is None else f"4, {len(rows)} ranges"
     whole = hashlib.sha256(f"penstock catalog {form}\n".encode())
-    sizes = table.sizes.values
-    for block in blocks(rows, _BLOCK):
-        find = _strip_base if table.ranges is None else _strip_repeated_base
-        lengths, names = find(table.keys, table.objects(block), np.frombuffer(base, np.uint8))
-        # Lengths before the names: otherwise ("ab", "c") and ("a", "bc") would have the same digest.
-        whole.update(lengths.astype("<i8").tobytes())
-        whole.update(taken(sizes, block).astype("<i8").tobytes())
-        if offsets is not None:
-            whole.update(taken(offsets, block).astype("<i8").tobytes())
+    below = np.frombuffer(base, np.uint8)
+    for block in blocks(rows, _BLOCK if offsets is None else _RANGES):
+        if offsets is None:
+            # Lengths before the names: otherwise ("ab", "c") and ("a", "bc") would have the same digest.
+            numbers, names = _strip_base(table.keys, table.objects(block), below)
+        else:
+            numbers, names = _name_runs(table.keys, table.objects(block), below)
+        for each in (numbers, taken(table.sizes.values, block), *([] if offsets is None else [taken(offsets, block)])):
+            whole.update(each.astype("<i8").data)
         whole.update(names)
     return whole.hexdigest()
 
@@ -291,21 +294,30 @@ def _digest_of_group(table: Table, group: FieldGroup, rows: Rows, base: bytes) -
     """Return the digest of all fields: their names, which samples have them, and the digests of their objects."""
     whole = hashlib.sha256(f"penstock catalog 3, {len(rows)} samples\n".encode())
     for field, part in zip(group.fields, group.all("", decode(base), table.having(group=None)), strict=True):
-        mine = part.rows(rows)
-        there = mine >= 0
-        whole.update(json.dumps([field, int(there.sum())]).encode())
+        mine, there = (rows if part.places is None else taken(part.places.values, rows)), np.ones(len(rows), bool)
+        if not isinstance(mine, range) and part.places is not None:
+            there = mine >= 0
+            mine = mine[there]
+        whole.update(json.dumps([field, len(mine)]).encode())
         whole.update(np.packbits(there).tobytes())
-        whole.update(digest_of(part.table, mine[there], encode(part.base)).encode())
+        whole.update(digest_of(part.table, mine, encode(part.base)).encode())
     return whole.hexdigest()
 
 
-def _strip_repeated_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
-    """Return the same as ``_strip_base`` for rows with many repeats: each name is processed once."""
-    found, which = np.unique(rows, return_inverse=True)
+def _name_runs(keys: Strings, objects: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
+    """Return names of objects as ``_strip_base`` does, equal ones in succession once, after the lengths of these runs.
+
+    A name that is in ``keys`` twice is one name.
+    """
+    numbers = np.asarray(objects)
+    starts = np.concatenate(([0], np.flatnonzero(numbers[1:] != numbers[:-1]) + 1))
+    found, which = np.unique(numbers[starts], return_inverse=True)
     lengths, data = _strip_base(keys, found, base)
-    stops = np.cumsum(lengths).tolist()
-    names = [data[start:stop] for start, stop in itertools.pairwise((0, *stops))]
-    return lengths[which], b"".join(names[each] for each in which.tolist())
+    named = [data[start:stop] for start, stop in itertools.pairwise((0, *np.cumsum(lengths).tolist()))]
+    names = [named[each] for each in which.tolist()]
+    begin = [at for at, name in enumerate(names) if not at or name != names[at - 1]]
+    counts = np.diff(starts[begin], append=len(numbers))
+    return np.concatenate((counts, lengths[which][begin])), b"".join(names[at] for at in begin)
 
 
 def _strip_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:

@@ -265,6 +265,7 @@ def pack_narrow(values: NDArray[np.integer[Any]]) -> Numbers:
 
 
 _BLOCK = 1 << 16  # rows handled at once
+CHECKED = 1 << 14  # rows of a file that are checked at once, in about 30 bytes each
 _GATHERED_BYTES = 1 << 20  # bytes handled at once
 
 

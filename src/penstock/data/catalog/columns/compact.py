@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.data.catalog.columns.column import (
+    CHECKED,
     Column,
     Numbers,
     Strings,
@@ -72,10 +73,12 @@ class Stepped(Strings):
         if bases.dtype != np.uint64 or ends.dtype.kind != "u" or len(bases) != -(-len(ends) // (_STEP + 1)):
             raise ValueError("offsets that do not fit together")
         size = len(self._data)
-        if not len(self) or (bases > size).any() or (ends > size).any():  # so that no sum passes 2⁶³
-            raise ValueError("offsets lead outside the strings")
-        starts, stops = self.bounds(range(len(self)))
-        if starts[0] != 0 or stops[-1] != size or (starts[1:] != stops[:-1]).any() or (stops < starts).any():
+        wrong, before = not len(self) or bases.max() > size or ends.max() > size, 0  # so that no sum passes 2⁶³
+        for rows in blocks(range(0 if wrong else len(self)), CHECKED):
+            starts, stops = self.bounds(rows)
+            wrong = wrong or starts[0] != before or (starts[1:] != stops[:-1]).any() or (stops < starts).any()
+            before = int(stops[-1])
+        if wrong or before != size:
             raise ValueError("offsets lead outside the strings")
 
     def bounds(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -366,16 +369,20 @@ class Affixed(Strings):
         size = len(self._data)
         if not len(bases) or len(bounds) < 2 * len(bases) or len(bounds) % _BOUNDS in (1, 2):
             raise ValueError("blocks without a string")
-        if (bases > size).any() or (bounds > size).any():  # so that no sum passes 2⁶³
+        if bases[0] != 0 or bases.max() > size or bounds.max() > size:  # so that no sum passes 2⁶³
             raise ValueError("bounds lead outside the strings")
-        starts, ends = bases.astype(np.int64), bounds.astype(np.int64)
-        inside = np.ones(len(ends), bool)
-        inside[::_BOUNDS] = False
-        if (np.diff(ends)[inside[1:]] < 0).any() or (ends[1::_BOUNDS] > AFFIX_BYTES).any():
-            raise ValueError("bounds that go back, or a common text that is too long")
-        last = np.append(np.arange(_BOUNDS, len(ends), _BOUNDS), len(ends)) - 1
-        if starts[0] != 0 or (starts + ends[last] != np.append(starts[1:], size)).any():
-            raise ValueError("bounds lead outside the strings")
+        step = CHECKED // _STEP
+        for first in range(0, len(bases), step):
+            starts, ends = bases[first : first + step], bounds[_BOUNDS * first : _BOUNDS * (first + step)]
+            back = ends[1:] < ends[:-1]
+            # From one block to the next.
+            back[_BOUNDS - 1 :: _BOUNDS] = False
+            if back.any() or (ends[1::_BOUNDS] > AFFIX_BYTES).any():
+                raise ValueError("bounds that go back, or a common text that is too long")
+            lengths = np.append(ends[_BOUNDS - 1 :: _BOUNDS], ends[-1:])[: len(starts)].astype(np.uint64)
+            follow = np.append(bases[first + 1 : first + step + 1], np.uint64(size))[: len(starts)]
+            if (starts + lengths != follow).any():
+                raise ValueError("bounds lead outside the strings")
 
     def _places(self, rows: Rows) -> tuple[NDArray[np.int64], ...]:
         """Return, for each of ``rows``, the base of its block and the bounds that ``__getitem__`` uses: int64."""

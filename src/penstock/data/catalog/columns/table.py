@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.data.catalog.columns.column import (
+    CHECKED,
     DTYPES,
     Column,
     Numbers,
     Strings,
     StringsBuilder,
+    blocks,
     decode,
     joined,
     narrowest,
@@ -123,20 +125,23 @@ class Table:
         return rows if self.ranges is None else taken(self.ranges.objects.values, rows)
 
     def check(self) -> None:
-        """Raise ValueError if the table, which came from a file, is inconsistent; takes about 10 ns per row."""
+        """Raise ValueError if the table, which came from a file, is inconsistent; takes about 5 ns per row.
+
+        Rows are checked in slices, so that the memory needed meanwhile does not grow with the table.
+        """
         for each in (self.keys, self.etags, self.labels):
             each.check()
         sizes, objects = self.sizes.values, len(self.keys)
-        if sizes.dtype.kind not in "iu" or sizes.dtype == np.uint64 or (sizes < -1).any():
+        if sizes.dtype.kind not in "iu" or sizes.dtype == np.uint64 or sizes.min(initial=0) < -1:
             raise ValueError("invalid sizes")
         if len(self.etags) != objects or len(self.labels) != self.rows:
             raise ValueError("keys without an ETag, or rows without a label")
         if self.ranges is None and objects != self.rows:
             raise ValueError("keys of ranges without ranges")
         if self.ranges is not None:
-            self._check_ranges(self.ranges, sizes.astype(np.int64))
+            self._check_ranges(self.ranges, sizes)
         if self.units is not None:
-            if self.ranges is None or (self.ranges.offsets.values < 0).any():
+            if self.ranges is None or self.ranges.offsets.values.min(initial=0) < 0:
                 raise ValueError("units of whole objects")
             self.units.check(*(each.values for each in self.ranges))
         for column in (*self.columns.values(), *filter(None, [self.classes])):
@@ -144,17 +149,21 @@ class Table:
         if self.group is not None:
             self.group.check(self.rows)
 
-    def _check_ranges(self, ranges: Ranges, sizes: NDArray[np.int64]) -> None:
+    def _check_ranges(self, ranges: Ranges, sizes: NDArray[np.integer[Any]]) -> None:
         objects, offsets = (each.values for each in ranges)
         if objects.dtype.kind != "u" or offsets.dtype.kind not in "iu" or offsets.dtype == np.uint64:
             raise ValueError("ranges of another type")
         # Otherwise a small file could repeat a long key a million times.
-        if self.keys.lengths(range(len(self.keys))).max(initial=0) > RANGED_KEY_BYTES:
+        if any(self.keys.lengths(some).max() > RANGED_KEY_BYTES for some in blocks(range(len(self.keys)), CHECKED)):
             raise ValueError("ranges of an object whose key is too long")
-        if {len(objects), len(offsets)} != {self.rows} or (objects >= len(self.keys)).any():
+        if {len(objects), len(offsets)} != {self.rows} or (len(objects) and objects.max() >= len(self.keys)):
             raise ValueError("ranges of unknown objects")
-        ranged = offsets >= 0
-        if (offsets < -1).any() or (sizes[ranged] < 0).any() or ((offsets + sizes)[ranged] < 0).any():
+        outside = offsets.min(initial=0) < -1
+        for rows in blocks(range(self.rows), CHECKED):
+            starts, lengths = (taken(each, rows).astype(np.int64) for each in (offsets, sizes))
+            # The sum passes 2⁶³ only if it becomes negative.
+            outside = outside or (((lengths < 0) | (starts + lengths < 0)) & (starts >= 0)).any()
+        if outside:
             raise ValueError("ranges outside of all objects")
 
     def take(self, rows: Rows) -> Table:

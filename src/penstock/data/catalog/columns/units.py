@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import Numbers, narrowest, pack, taken
+from penstock.data.catalog.columns.column import CHECKED, Numbers, blocks, narrowest, pack, taken
 from penstock.data.shards.format import UnitPiece
 from penstock.values import Span
 
@@ -81,22 +81,29 @@ class UnitTable(NamedTuple):
         """Raise ValueError if the columns, which came from a file, contradict each other or the rows."""
         if any(each.values.dtype.kind not in "iu" or each.values.dtype == np.uint64 for each in self):
             raise ValueError("units of another type")
-        rows, count = self.rows.values.astype(np.int64), len(self.firsts)
-        firsts, decoded, ends, starts, stops = self._units()
+        rows, firsts, decoded, ends, starts, stops = (each.values for each in self)
+        count, known = len(firsts), list(blocks(range(len(rows)), CHECKED))
         if len(rows) != len(offsets) or {len(decoded), len(ends)} != {count} or len(starts) != len(stops):
             raise ValueError("columns of units with different lengths")
-        if (rows < 0).any() or (rows >= count).any() or (offsets < firsts[rows]).any():
+        if len(rows) and (rows.min() < 0 or rows.max() >= count):
             raise ValueError("rows of unknown units")
-        if (np.diff(ends, prepend=0) <= 0).any() or (int(ends[-1]) if count else 0) != len(starts):
+        if any((taken(offsets, some) < firsts[taken(rows, some)]).any() for some in known):
+            raise ValueError("rows of unknown units")
+        if (ends[:1] <= 0).any() or (ends[1:] <= ends[:-1]).any() or (int(ends[-1]) if count else 0) != len(starts):
             raise ValueError("units without ranges")
-        begins = np.zeros(len(starts), bool)
-        begins[ends[:-1]] = True
-        overlap = (starts[1:] < stops[:-1]) & ~begins[1:]
-        if (starts < 0).any() or (stops <= starts).any() or overlap.any() or (firsts < 0).any() or (decoded < 0).any():
+        overlap = starts[1:] < stops[:-1]
+        # From one unit to the next.
+        overlap[ends[:-1].astype(np.int64) - 1] = False
+        if (
+            overlap.any()
+            or (stops <= starts).any()
+            or min(each.min(initial=0) for each in (starts, firsts, decoded)) < 0
+        ):
             raise ValueError("units whose ranges overlap, or are outside of every object")
-        owners = np.zeros(count, np.int64)
-        owners[rows] = objects
-        if (owners[rows] != objects).any():
+        owners = np.zeros(count, objects.dtype)
+        for some in known:
+            owners[taken(rows, some)] = taken(objects, some)
+        if any((owners[taken(rows, some)] != taken(objects, some)).any() for some in known):
             raise ValueError("a unit of two objects")
 
 
