@@ -27,7 +27,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0, help="stop after this time")
     parser.add_argument("--trace", action="store_true", help="print the trace of each run")
     parser.add_argument("--first", dest="stops", action="store_true", help="stop at the first that fails")
-    parser.add_argument("--only", nargs="+", default=None, help="operations to choose from")
+    parser.add_argument("--only", nargs="+", choices=sorted(OPERATIONS), default=None, help="operations to choose from")
     parser.add_argument("--plan", default="", help="run this plan, as a failure names it, in place of seeds")
     asked = parser.parse_args()
     # Thousands of warnings of slow stores.
