@@ -56,3 +56,13 @@ def peak_of(call):
         return found, tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+
+
+def added_bytes(make, call, small):
+    """Return how many more bytes a call needs at its peak for each of the rows that ``make`` gives beyond ``small``."""
+    rows, peaks = list[int](), list[int]()
+    for count in (small, 4 * small):
+        given = make(count)
+        rows.append(sum(map(len, given)))
+        peaks.append(peak_of(lambda given=given: call(*given))[1])
+    return (peaks[1] - peaks[0]) / (rows[1] - rows[0])

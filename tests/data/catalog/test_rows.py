@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.errors import ConfigError, Unusable
+from tests.data.catalog.large import added_bytes, objects, samples
 from tests.refusals import refused
 
 ENTRIES = [Entry(f"pets/{'cat' if number % 3 else 'dog'}/{number:03}.jpg", number, None, "e") for number in range(60)]
@@ -146,3 +147,19 @@ class TestFilter:
     def test_unknown_sizes_are_refused_and_not_taken_for_small(self):
         with pytest.raises(Unusable, match="1 objects have no known size"):
             Catalog.build("s3://b/", "", [Entry("a"), Entry("b", 1)]).filter(size=(None, 5))
+
+
+# -- memory
+
+
+@pytest.mark.parametrize("form", ["tar", "parquet", None])
+def test_sums_and_copies_of_parts_need_little_memory_for_each_row(form):
+    def make(count):
+        given = [objects(count, end) if form is None else samples(count, form) for end in ("jpg", "json")]
+        order = np.random.default_rng(1).permutation(count)
+        return given[0], given[1][order]
+
+    small = 20_000 if form is None else 50_000
+    assert added_bytes(make, lambda one, two: one + two, small) < 32
+    # Half of the rows are in any order.
+    assert added_bytes(make, lambda one, two: two.with_columns(place=np.zeros(len(one), np.int8)), small) < 32

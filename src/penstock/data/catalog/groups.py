@@ -140,7 +140,7 @@ class FieldGroup:
             mine = part.table.keys
             if not isinstance(mine, Derived) or mine.origin is keys:
                 return part
-            return part._replace(table=part.table.having(keys=compact_keys(*mine.joined(range(len(mine))))))
+            return part._replace(table=part.table.having(keys=compact_keys(mine)))
 
         return self._changed(copied)
 

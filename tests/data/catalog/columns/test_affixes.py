@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.data.catalog import saved
 from penstock.data.catalog.catalog import make_catalog
-from penstock.data.catalog.columns.column import pack
+from penstock.data.catalog.columns.column import Strings, pack
 from penstock.data.catalog.columns.compact import (
     AFFIX_BYTES,
     Affixed,
@@ -35,7 +35,7 @@ VALUES = st.lists(st.lists(PIECES, max_size=4).map(b"".join), min_size=1, max_si
 
 
 def flat(values):
-    return np.cumsum([0, *map(len, values)], dtype=np.int64), np.frombuffer(b"".join(values), np.uint8)
+    return Strings(memoryview(b"".join(values)), memoryview(np.cumsum([0, *map(len, values)], dtype=np.uint64)))
 
 
 def listed(strings):
@@ -60,15 +60,15 @@ def check_all(strings, values, part):
 
 @given(VALUES, st.slices(100))
 def test_strings_come_back_whole_in_parts_and_after_travelling(values, part):
-    check_all(compress_affixes(*flat(values)), values, part)
-    check_all(compress_affixes(*flat(sorted(values))), sorted(values), part)
+    check_all(compress_affixes(flat(values)), values, part)
+    check_all(compress_affixes(flat(sorted(values))), sorted(values), part)
 
 
 def test_keys_of_many_blocks_are_cut_at_the_same_places(monkeypatch):
     values = [b"train/%04d/%07d.%s" % (each // 100, each, b"jpg" if each % 333 else b"JPEG") for each in range(2000)]
-    strings = compress_affixes(*flat(values))
+    strings = compress_affixes(flat(values))
     monkeypatch.setattr("penstock.data.catalog.columns.compact._ROWS", 64)
-    pieced = compress_affixes(*flat(values))
+    pieced = compress_affixes(flat(values))
     assert {name: each.values.tolist() for name, each in strings.parts.items()} == {
         name: each.values.tolist() for name, each in pieced.parts.items()
     }
@@ -79,8 +79,8 @@ def test_keys_of_many_blocks_are_cut_at_the_same_places(monkeypatch):
 @given(VALUES, st.sampled_from([b".jpg", b"", b".left.jpg"]), st.sampled_from([b".json", b".j", b"", b".right.jpg"]))
 def test_keys_with_another_ending_are_derived(stems, mine, theirs):
     values, others = [each + mine for each in stems], [each + theirs for each in stems]
-    for origin in (compact(*flat(values)), compress_affixes(*flat(values))):
-        found = derive_keys(origin, compact(*flat(others)))
+    for origin in (compact(flat(values)), compress_affixes(flat(values))):
+        found = derive_keys(origin, compact(flat(others)))
         assert found is not None
         check_all(found, others, slice(None, None, 3))
         again = pickle.loads(pickle.dumps((origin, found)))
@@ -100,18 +100,18 @@ def test_keys_with_another_ending_are_derived(stems, mine, theirs):
     ],
 )
 def test_other_keys_are_not_derived(keys, others):
-    assert derive_keys(compact(*flat(keys)), compact(*flat(others))) is None
+    assert derive_keys(compact(flat(keys)), compact(flat(others))) is None
 
 
 def test_common_texts_are_used_only_where_they_save_memory():
     assert not isinstance(pairs(1000, b"%07d".__mod__)._table.keys, Affixed)
     assert isinstance(pairs(30_000, b"%07d".__mod__)._table.keys, Affixed)
     long = [b"train/%07d.jpg" % each for each in range(30_000)]
-    found = compact_keys(*flat(long))
+    found = compact_keys(flat(long))
     assert isinstance(found, Affixed)
     assert listed(found) == long
     draw = random.Random(0)
-    assert not isinstance(compact_keys(*flat([draw.randbytes(20) for _ in range(30_000)])), Affixed)
+    assert not isinstance(compact_keys(flat([draw.randbytes(20) for _ in range(30_000)])), Affixed)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_common_texts_are_used_only_where_they_save_memory():
     ],
 )
 def test_bounds_that_contradict_each_other_are_refused(part, at, value):
-    strings = compress_affixes(*flat([b"x/%03d.jpg" % row for row in range(40)]))
+    strings = compress_affixes(flat([b"x/%03d.jpg" % row for row in range(40)]))
     parts = {name: each.values.copy() for name, each in strings.parts.items()}
     parts[part][at] = value
     refused(ValueError, r"outside|go back", Affixed(*pack([*parts.values()])).check)
@@ -137,13 +137,13 @@ def test_bounds_that_contradict_each_other_are_refused(part, at, value):
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 34, 35, 36])
 def test_vectors_of_other_lengths_are_refused(cut):
-    parts = [each.values for each in compress_affixes(*flat([b"x/%03d.jpg" % row for row in range(40)])).parts.values()]
+    parts = [each.values for each in compress_affixes(flat([b"x/%03d.jpg" % row for row in range(40)])).parts.values()]
     refused(ValueError, r"fit|without|outside", Affixed(*pack([parts[0], parts[1][:cut], parts[2]])).check)
 
 
 def test_common_text_that_a_small_file_would_repeat_is_refused():
     long = b"x" * (AFFIX_BYTES + 1)
-    strings = compress_affixes(*flat([long + b"%d" % (row % 10) for row in range(64)]))
+    strings = compress_affixes(flat([long + b"%d" % (row % 10) for row in range(64)]))
     assert listed(strings)[1] == long + b"1"
     strings.check()
     size = len(long)
@@ -156,13 +156,13 @@ def test_common_text_that_a_small_file_would_repeat_is_refused():
     ("cut", "ending"), [(9, b"on"), (3, "é".encode()), (1, b"x" * (AFFIX_BYTES + 1)), (AFFIX_BYTES + 1, b"")]
 )
 def test_derivations_that_cannot_be_are_refused(cut, ending):
-    origin = compact(*flat([b"a/1.jpg", b"a/22.jpg"]))
+    origin = compact(flat([b"a/1.jpg", b"a/22.jpg"]))
     with pytest.raises(ValueError, match="not derived"):
         Derived(origin, *pack([np.array([cut], np.uint32), np.frombuffer(ending, np.uint8)])).check()
     refused(ValueError, "not derived", Derived, origin, *pack([np.array([1, 2], np.uint32), np.zeros(0, np.uint8)]))
     with pytest.raises(ValueError, match="not derived"):
         # "2.jpg" and "é.jpg" do not end with the same six bytes.
-        other = compact(*flat(["a/é.jpg".encode(), b"a/22.jpg"]))
+        other = compact(flat(["a/é.jpg".encode(), b"a/22.jpg"]))
         Derived(other, *pack([np.array([6], np.uint32), np.zeros(0, np.uint8)])).check()
 
 
@@ -253,6 +253,6 @@ def test_a_group_without_a_lead_has_whole_keys_in_a_file():
     catalog = pairs(40, b"%03d".__mod__)
     table = catalog._table
     group = table.group.spread(catalog.root, catalog.base, table)
-    other = table.having(group=group, keys=compact(*table.keys.joined(range(40))))
+    other = table.having(group=group, keys=compact(table.keys))
     assert not isinstance(group.settled(other.keys).parts["json"].table.keys, Derived)
     assert isinstance(group.settled(table.keys).parts["json"].table.keys, Derived)

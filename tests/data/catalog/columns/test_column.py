@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.columns import column
-from penstock.data.catalog.columns.column import Strings, blocks, decode, encode, narrowest, pack, taken
+from penstock.data.catalog.columns.column import Strings, blocks, decode, encode, pack_narrow, taken
 from penstock.errors import Unusable
 from tests.refusals import refused
 
@@ -196,9 +196,9 @@ class TestSum:
     ],
 )
 def test_the_narrowest_type_holds_all_values(values, dtype):
-    found = narrowest(np.array(values, np.int64))
+    found = pack_narrow(np.array(values, np.int64)).values
     assert found.dtype.str == dtype
-    assert pack([found])[0].values.tolist() == values
+    assert found.tolist() == values
 
 
 # -- strings end to end

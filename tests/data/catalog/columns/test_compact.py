@@ -7,20 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.columns.column import pack
-from penstock.data.catalog.columns.compact import Even, Stepped, compact, concatenate_strings
+from penstock.data.catalog.columns import compact as columns
+from penstock.data.catalog.columns.column import Strings, pack
+from penstock.data.catalog.columns.compact import Chosen, Even, Stepped, compact
 from tests.refusals import refused
 
 _values = st.lists(st.binary(max_size=5), max_size=70) | st.lists(st.binary(min_size=3, max_size=3), max_size=70)
 
 
 def _compact(values):
-    ends = np.cumsum([0, *map(len, values)], dtype=np.int64)
-    return compact(ends, np.frombuffer(b"".join(values), np.uint8))
+    ends = np.cumsum([0, *map(len, values)], dtype=np.uint64)
+    return compact(Strings(memoryview(b"".join(values)), memoryview(ends)))
 
 
 def _read(strings):
     return [strings[row] for row in range(len(strings))]
+
+
+@pytest.fixture(params=[32, 1 << 14], autouse=True)
+def _slices(request, monkeypatch):
+    monkeypatch.setattr(columns, "_ROWS", request.param)
 
 
 @given(_values, _values, st.slices(70))
@@ -34,8 +40,10 @@ def test_strings_come_back_whole_in_parts_and_after_travelling(values, more, par
     assert _read(pickle.loads(pickle.dumps(strings))) == values
     rows = range(len(values))[part]
     for chosen in (rows, np.array(rows, np.int32), np.array(rows, np.uint32)):
-        assert _read(compact(*strings.joined(chosen))) == values[part]
-    assert _read(compact(*concatenate_strings(strings, _compact(more)))) == values + more
+        assert _read(compact(Chosen((strings, chosen)))) == values[part]
+        others = _compact(more)
+        both = compact(Chosen((strings, chosen), (others, range(len(more))), (strings, chosen)))
+        assert _read(both) == values[part] + more + values[part]
 
 
 @pytest.mark.parametrize(("length", "dtype"), [(7, "|u1"), (1000, "<u2"), (70_000, "<u4")])

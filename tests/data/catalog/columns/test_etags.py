@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.data.catalog.columns import compact
-from penstock.data.catalog.columns.column import Column, encode, pack
+from penstock.data.catalog.columns.column import Column, Strings, encode, pack
 from penstock.data.catalog.columns.compact import Digests, compact_etags, plus, take
 from tests.refusals import refused
 
@@ -22,7 +22,8 @@ _etags = st.lists(_sum, max_size=9) | st.lists(_hex | _any, max_size=9) | st.lis
 
 def _column(texts):
     data = [encode(each) for each in texts]
-    return compact_etags(np.cumsum([0, *map(len, data)], dtype=np.int64), np.frombuffer(b"".join(data), np.uint8))
+    ends = np.cumsum([0, *map(len, data)], dtype=np.uint64)
+    return compact_etags(Strings(memoryview(b"".join(data)), memoryview(ends)))
 
 
 def _read(column):

@@ -118,7 +118,7 @@ class Column:
 
     def take(self, rows: Rows) -> Column:
         """Return a copy of some rows; texts that they do not use stay, so that codes keep their meaning."""
-        return Column(pack([taken(self.numbers.values, rows)])[0], self.texts)
+        return Column(pack_taken(self.numbers.values, rows), self.texts)
 
     def check(self, rows: int) -> None:
         """Raise ValueError unless this is a valid column of ``rows`` rows; for a column from a file."""
@@ -237,31 +237,63 @@ class Numbers:
         return Numbers, (self._memory, *self._place)
 
 
-def pack(arrays: Sequence[NDArray[Any]]) -> list[Numbers]:
-    """Copy arrays into one block of memory that workers map; a block below 64 KiB is pickled with its holder."""
-    arrays = [np.ascontiguousarray(each, each.dtype.newbyteorder("<")) for each in arrays]
-    starts, size = [], 0
-    for each in arrays:
-        starts.append(size)
-        size += -(-each.nbytes // _ALIGN) * _ALIGN
-    region = Region(size) if size >= _SHARED else None
-    buffer: memoryview | bytearray = bytearray(size) if region is None else region.view
-    for start, each in zip(starts, arrays, strict=True):
-        buffer[start : start + each.nbytes] = each.tobytes() if each.nbytes < _SHARED else each.view(np.uint8).data
-    memory = bytes(buffer) if region is None else region
-    return [Numbers(memory, each.dtype.str, start, len(each)) for start, each in zip(starts, arrays, strict=True)]
+class Packing:
+    """One block of memory that workers map, to be filled; a block below 64 KiB is pickled with its holder.
+
+    Attributes:
+        arrays: An array of each type and length that was asked for, to be written to.
+    """
+
+    __slots__ = ("_memory", "_places", "arrays")
+
+    def __init__(self, *wanted: tuple[np.dtype[Any] | type[np.generic], int]) -> None:
+        self._places, size = list[tuple[str, int, int]](), 0
+        for kind, count in wanted:
+            dtype = np.dtype(kind).newbyteorder("<")
+            self._places.append((dtype.str, size, count))
+            size += -(-count * dtype.itemsize // _ALIGN) * _ALIGN
+        self._memory: Region | bytearray = Region(size) if size >= _SHARED else bytearray(size)
+        buffer = self._memory.view if isinstance(self._memory, Region) else self._memory
+        self.arrays = [np.frombuffer(buffer, dtype, count, start) for dtype, start, count in self._places]
+
+    def numbers(self) -> list[Numbers]:
+        """Return the vectors; nothing may be written afterwards."""
+        memory = self._memory if isinstance(self._memory, Region) else bytes(self._memory)
+        return [Numbers(memory, *place) for place in self._places]
 
 
-def narrowest(values: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
-    """Return int64 values in the smallest integer type that holds them all: the array itself, or a copy."""
+def pack(arrays: Sequence[NDArray[Any]], *, narrow: bool = False) -> list[Numbers]:
+    """Copy arrays into one ``Packing``; ``narrow`` ones in the smallest integer type that holds all their values."""
+    packing = Packing(*((narrow_type(each) if narrow else each.dtype, len(each)) for each in arrays))
+    for to, each in zip(packing.arrays, arrays, strict=True):
+        to[:] = each
+    return packing.numbers()
+
+
+def pack_pieces(dtype: np.dtype[Any], count: int, pieces: Iterable[NDArray[Any]]) -> Numbers:
+    """Copy arrays, ``count`` values of ``dtype`` together, into separate memory as one vector."""
+    packing, at = Packing((dtype, count)), 0
+    for each in pieces:
+        packing.arrays[0][at : at + len(each)] = each
+        at += len(each)
+    return packing.numbers()[0]
+
+
+def pack_taken(values: NDArray[Any], rows: Rows) -> Numbers:
+    """Copy the values of ``rows`` into separate memory; a value with several numbers gives all of them."""
+    width = int(np.prod(values.shape[1:]))
+    return pack_pieces(values.dtype, len(rows) * width, (taken(values, each).reshape(-1) for each in blocks(rows)))
+
+
+def narrow_type(values: NDArray[np.integer[Any]]) -> np.dtype[Any]:
+    """Return the smallest integer type that holds all of some values of int64 or a smaller type."""
     least, most = (int(values.min()), int(values.max())) if len(values) else (0, 0)
-    fits = (each for each in _INTEGERS if np.iinfo(each).min <= least and most <= np.iinfo(each).max)
-    return values.astype(next(fits), copy=False)
+    return next(each for each in _INTEGERS if np.iinfo(each).min <= least and most <= np.iinfo(each).max)
 
 
 def pack_narrow(values: NDArray[np.integer[Any]]) -> Numbers:
     """Copy int64 values into separate memory, in the smallest integer type that holds them all."""
-    return pack([narrowest(values)])[0]
+    return pack([values], narrow=True)[0]
 
 
 _BLOCK = 1 << 16  # rows handled at once
@@ -288,6 +320,15 @@ def taken(values: NDArray[_T], rows: Rows) -> NDArray[_T]:
     return values[list_rows(rows)]
 
 
+def list_used(numbers: NDArray[np.integer[Any]], total: int) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
+    """Return which of the numbers below ``total`` occur, in order, and the place among these of each of ``numbers``."""
+    there = np.zeros(total, bool)
+    there[numbers] = True
+    used = np.flatnonzero(there)
+    places = np.cumsum(there) - 1
+    return used, places.astype(np.min_scalar_type(max(len(used) - 1, 0)))[numbers]
+
+
 def list_rows(rows: Rows) -> NDArray[np.int64]:
     return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
 
@@ -308,9 +349,8 @@ def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[
     return whole
 
 
-def blocks(rows: Rows, size: int = 0) -> Iterator[Rows]:
-    """Yield the rows in runs of at most ``size`` (0: 65,536)."""
-    size = size or _BLOCK
+def blocks(rows: Rows, size: int = _BLOCK) -> Iterator[Rows]:
+    """Yield the rows in runs of at most ``size``."""
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 

@@ -16,6 +16,7 @@ from penstock.data.catalog.columns.column import (
     CHECKED,
     Column,
     Numbers,
+    Packing,
     Strings,
     blocks,
     decode,
@@ -24,11 +25,13 @@ from penstock.data.catalog.columns.column import (
     joined,
     list_rows,
     pack,
+    pack_pieces,
+    pack_taken,
     taken,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -129,24 +132,69 @@ class Even(Strings):
 Compact = Stepped | Even
 
 
-def compact(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Compact:
-    """Copy concatenated strings, with one more offset than strings, into memory that workers map."""
-    lengths = np.diff(ends)
-    if not len(lengths) or (lengths == lengths[0]).all():
-        return Even(pack([data])[0], len(lengths))
-    blocks = -(-len(lengths) // _STEP)
-    at = np.minimum(np.arange(blocks)[:, None] * _STEP + np.arange(_STEP + 1), len(lengths))
-    bases, inner = ends[at[:, 0]], (ends[at] - ends[at[:, :1]]).ravel()[: len(lengths) + blocks]
-    small = np.min_scalar_type(int(inner.max()))
-    return Stepped(*pack([bases.astype(np.uint64), inner.astype(small), data]))
+class Chosen:
+    """Rows of several columns of strings, one column after the other, to be copied slice by slice."""
+
+    __slots__ = ("_count", "_parts")
+
+    def __init__(self, *parts: tuple[Strings | Digests, Rows]) -> None:
+        self._parts = parts
+        self._count = sum(len(rows) for _, rows in parts)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def joined(self, rows: range) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Return a slice of the strings as ``Strings.joined`` does."""
+        ends, datas, size, first = [np.zeros(1, np.int64)], [np.zeros(0, np.uint8)], 0, 0
+        for texts, chosen in self._parts:
+            mine = chosen[max(0, rows.start - first) : max(0, rows.stop - first)]
+            first += len(chosen)
+            if len(mine):
+                stops, data = texts.joined(mine)
+                ends.append(stops[1:] + size)
+                datas.append(data)
+                size += len(data)
+        # One column's strings are not copied.
+        return np.concatenate(ends), datas[-1] if len(datas) <= 2 else np.concatenate(datas)  # noqa: PLR2004
 
 
-def concatenate_strings(
-    first: Strings | Digests, second: Strings | Digests
-) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Return the strings of both columns, in the form that ``Strings.joined`` returns."""
-    (ends, data), (others, more) = (each.joined(range(len(each))) for each in (first, second))
-    return np.concatenate((ends, others[1:] + ends[-1])), np.concatenate((data, more))
+def _pieces(texts: Texts) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+    """Yield the strings in slices of whole blocks, each as ``Strings.joined`` returns them."""
+    return (texts.joined(range(first, min(first + _ROWS, len(texts)))) for first in range(0, len(texts), _ROWS))
+
+
+def compact(texts: Texts) -> Compact:
+    """Copy strings into memory that workers map."""
+    even, size, most, width = True, 0, 0, -1
+    for ends, _ in _pieces(texts):
+        if even and not (np.diff(ends) == (ends[1] if width < 0 else width)).all():
+            # The slices before this one consist of blocks of equal strings.
+            even, most = False, _STEP * max(width, 0)
+        most = most if even else max(most, int(_bound_blocks(ends)[1].max()))
+        width, size = int(ends[1]), size + int(ends[-1])
+    count = len(texts)
+    blocks = 0 if even else -(-count // _STEP)
+    bounds = count + blocks if blocks else 0
+    packing = Packing((np.uint64, blocks), (np.min_scalar_type(most), bounds), (np.uint8, size))
+    at, base, bases, inner, whole = 0, 0, *packing.arrays
+    for ends, data in _pieces(texts):
+        if not even:
+            starts, relative = _bound_blocks(ends)
+            bases[at // _STEP :][: len(starts)] = starts + base
+            inner[at + at // _STEP :][: len(relative)] = relative
+        whole[base : base + len(data)] = data
+        at, base = at + len(ends) - 1, base + len(data)
+    numbers = packing.numbers()
+    return Even(numbers[2], count) if even else Stepped(*numbers)
+
+
+def _bound_blocks(ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the start of each block of strings, and the bounds in each block, relative to it."""
+    count = len(ends) - 1
+    blocks = -(-count // _STEP)
+    at = np.minimum(np.arange(blocks)[:, None] * _STEP + np.arange(_STEP + 1), count)
+    return ends[at[:, 0]], (ends[at] - ends[at[:, :1]]).ravel()[: count + blocks]
 
 
 SUMS = {"lower": b"0123456789abcdef", "upper": b"0123456789ABCDEF"}  # how the digits are written
@@ -195,8 +243,8 @@ class Digests:
             self._endings.check(len(self))
 
     def take(self, rows: Rows) -> Digests:
-        sums = taken(self._sums.values.reshape(-1, _BYTES), rows)
-        return Digests(_pack_sums(sums), self._case, None if self._endings is None else _some(self._endings, rows))
+        sums = pack_taken(self._sums.values.reshape(-1, _BYTES), rows)
+        return Digests(sums, self._case, None if self._endings is None else _some(self._endings, rows))
 
     def plus(self, other: Digests) -> Digests | None:
         """Return a copy of the rows of both; None if the cases of their digits differ."""
@@ -209,7 +257,7 @@ class Digests:
                 each or _endless(count) for each, count in zip(endings, (len(self), len(other)), strict=True)
             )
             both = joined("etag", first, second)
-        return Digests(_pack_sums(np.concatenate(sums)), self._case, both)
+        return Digests(pack_pieces(sums[0].dtype, sum(map(len, sums)), sums), self._case, both)
 
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         """Return the ETags of ``rows`` as ``Strings.joined`` does; takes about 0.5 µs each."""
@@ -221,32 +269,35 @@ class Digests:
 
 
 ETags = Compact | Digests
+Texts = Strings | Digests | Chosen
 
 
-def compact_etags(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> ETags:
-    """Copy ETags, given as ``compact`` takes strings; as digests if at least half of them begin with a sum."""
+def compact_etags(texts: Texts) -> ETags:
+    """Copy ETags; as digests if at least half of them begin with a sum."""
     for case in SUMS:
-        digests = _digests(ends, data, case)
+        digests = _digests(texts, case)
         if digests is not None:
             return digests
-    return compact(ends, data)
+    return compact(texts)
 
 
 def take(etags: ETags, rows: Rows) -> ETags:
-    return etags.take(rows) if isinstance(etags, Digests) else compact_etags(*etags.joined(rows))
+    return etags.take(rows) if isinstance(etags, Digests) else compact_etags(Chosen((etags, rows)))
 
 
 def plus(first: ETags, second: ETags) -> ETags:
     both = first.plus(second) if isinstance(first, Digests) and isinstance(second, Digests) else None
-    return compact_etags(*concatenate_strings(first, second)) if both is None else both
+    return compact_etags(Chosen(*((each, range(len(each))) for each in (first, second)))) if both is None else both
 
 
-def _digests(ends: NDArray[np.int64], data: NDArray[np.uint8], case: str) -> Digests | None:
+def _digests(texts: Texts, case: str) -> Digests | None:
     """Return ETags as digests; None if fewer than half of the rows so far begin with a sum, or endings are too many."""
-    count, found, endings = len(ends) - 1, 0, {b"": 0}
-    sums, codes = np.zeros((count, _BYTES), np.uint8), np.zeros(count, np.uint32)
+    count, found, endings = len(texts), 0, {b"": 0}
+    packing, codes = Packing((np.uint8, count * _BYTES)), np.zeros(count, np.uint32)
+    sums = packing.arrays[0].reshape(-1, _BYTES)
     for first in range(0, count, _BLOCK):
-        starts, stops = ends[:-1][first : first + _BLOCK], ends[1:][first : first + _BLOCK]
+        ends, data = texts.joined(range(first, min(first + _BLOCK, count)))
+        starts, stops = ends[:-1], ends[1:]
         fits, values = _sums(starts, stops, data, case)
         rows = np.flatnonzero(fits)
         sums[first + rows] = values
@@ -262,7 +313,7 @@ def _digests(ends: NDArray[np.int64], data: NDArray[np.uint8], case: str) -> Dig
     if not count:
         return None
     column = Column.of(codes, [*map(decode, endings)]) if codes.any() else None
-    return Digests(_pack_sums(sums), case, column)
+    return Digests(packing.numbers()[0], case, column)
 
 
 def _sums(
@@ -302,15 +353,11 @@ def _endless(count: int) -> Column:
     return Column.of(np.zeros(count, np.uint8), [""])
 
 
-def _pack_sums(sums: NDArray[np.uint8]) -> Numbers:
-    return pack([sums.reshape(-1)])[0]
-
-
 _BOUNDS = _STEP + 2  # of a block: the end of the beginning, that of the ending, and those of the keys
 AFFIX_BYTES = 1 << 10  # limit of what is stored once: otherwise a small file could repeat a long text many times
 # Shorter columns are not worth the longer lookup.
 LEAST_BYTES = 256 << 10
-_ROWS = 1 << 16  # strings that are compared together: whole blocks
+_ROWS = 1 << 14  # strings that are handled together: whole blocks
 _COMPARED = 1 << 12  # keys that are compared with others together
 _ASCII = 127
 _joined = b"".join
@@ -493,23 +540,23 @@ def _replace_ending(
     return after, whole
 
 
-def compact_keys(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Compact | Affixed:
-    """Copy concatenated keys, with one more offset than keys, into memory that workers map."""
-    if not len(data):
-        return compact(ends, data)
-    found = compress_affixes(ends, data)
+def compact_keys(texts: Texts) -> Compact | Affixed:
+    """Copy keys into memory that workers map; few keys are looked up faster uncompressed."""
+    size = sum(int(ends[-1]) for ends, _ in _pieces(texts))
+    if size < LEAST_BYTES:
+        return compact(texts)
+    found = compress_affixes(texts)
     taken = sum(each.values.nbytes for each in found.parts.values())
-    return found if taken < len(data) - len(data) // 8 else compact(ends, data)
+    return found if taken < size - size // 8 else compact(texts)
 
 
-def compress_affixes(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Affixed:
-    """Copy strings, given as ``compact`` takes them; at least one."""
+def compress_affixes(texts_of: Texts) -> Affixed:
+    """Copy strings, at least one."""
     texts = bytearray()
     sizes: list[NDArray[np.int64]] = []
     bounds: list[NDArray[Any]] = []
-    for first in range(0, len(ends) - 1, _ROWS):
-        some = ends[first : first + _ROWS + 1]
-        pieces, lengths, firsts = _split_blocks(some, data)
+    for ends, data in _pieces(texts_of):
+        pieces, lengths, firsts = _split_blocks(ends, data)
         texts += gather(data, pieces, lengths).data
         stops = np.cumsum(lengths)
         blocks_of = np.append(stops[firsts[1:] - 1], stops[-1])
@@ -517,7 +564,9 @@ def compress_affixes(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Affixe
         inner = stops - np.repeat(blocks_of - sizes[-1], np.diff(np.append(firsts, len(stops))))
         bounds.append(inner.astype(np.min_scalar_type(int(inner.max()))))
     bases = np.cumsum(np.concatenate(sizes)) - np.concatenate(sizes)
-    return Affixed(*pack([bases.astype(np.uint64), np.concatenate(bounds), np.frombuffer(texts, np.uint8)]))
+    widest = max((each.dtype for each in bounds), key=lambda each: each.itemsize)
+    relative = pack_pieces(widest, sum(map(len, bounds)), bounds)
+    return Affixed(pack([bases.astype(np.uint64)])[0], relative, pack([np.frombuffer(texts, np.uint8)])[0])
 
 
 def _split_blocks(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> tuple[NDArray[np.int64], ...]:

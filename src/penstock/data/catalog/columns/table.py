@@ -18,20 +18,21 @@ from penstock.data.catalog.columns.column import (
     DTYPES,
     Column,
     Numbers,
+    Packing,
     Strings,
     StringsBuilder,
     blocks,
     decode,
     joined,
-    narrowest,
-    pack,
+    list_used,
+    narrow_type,
     pack_narrow,
     taken,
 )
 from penstock.data.catalog.columns.compact import (
-    LEAST_BYTES,
     SUMS,
     Affixed,
+    Chosen,
     Compact,
     Derived,
     Digests,
@@ -42,7 +43,6 @@ from penstock.data.catalog.columns.compact import (
     compact,
     compact_etags,
     compact_keys,
-    concatenate_strings,
     plus,
     take,
 )
@@ -80,7 +80,7 @@ class Table:
     Pickling it pickles its memory, so a worker maps the table (see ``Region``). Row numbers are not checked.
 
     Attributes:
-        sizes: Bytes, -1 where unknown, as integers of the type that ``narrowest`` chose.
+        sizes: Bytes, -1 where unknown, as integers of the type that ``narrow_type`` chose.
         keys: One key per row; or, if rows are ranges, one per object.
         etags: The ETags of ``keys``.
         labels: The label of each row as JSON; empty without a label.
@@ -109,8 +109,7 @@ class Table:
         cls, sizes: NDArray[np.int64], keys: Strings, etags: Strings, labels: Strings, ranges: Ranges | None = None
     ) -> Table:
         """Copy columns of any width into memory that workers map, in as few bytes as they need."""
-        named, versioned, labelled = (each.joined(range(len(each))) for each in (keys, etags, labels))
-        return cls(pack_narrow(sizes), _compact_keys(*named), compact_etags(*versioned), compact(*labelled), ranges)
+        return cls(pack_narrow(sizes), compact_keys(keys), compact_etags(etags), compact(labels), ranges)
 
     @property
     def rows(self) -> int:
@@ -172,14 +171,14 @@ class Table:
             return self
         keyed, ranges = rows, None
         if self.ranges is not None:
-            keyed, numbers = np.unique(self.objects(rows), return_inverse=True)
+            keyed, numbers = list_used(taken(self.ranges.objects.values, rows), len(self.keys))
             ranges = ranges_of(numbers, taken(self.ranges.offsets.values, rows))
-        keys = _compact_keys(*self.keys.joined(keyed))
+        keys = compact_keys(Chosen((self.keys, keyed)))
         return Table(
             pack_narrow(taken(self.sizes.values, rows)),
             keys,
             take(self.etags, keyed),
-            compact(*self.labels.joined(rows)),
+            compact(Chosen((self.labels, rows))),
             ranges,
             None if self.classes is None else self.classes.take(rows),
             {name: each.take(rows) for name, each in self.columns.items()},
@@ -197,15 +196,16 @@ class Table:
         columns, classes, ranges = _both_columns(self, other), _both_classes(self, other), None
         if self.ranges is not None or other.ranges is not None:
             first, second = (_as_ranges(each) for each in (self, other))
-            ranges = ranges_of(
-                np.concatenate((first[0], second[0] + len(self.keys))), np.concatenate((first[1], second[1]))
-            )
-        keys = _compact_keys(*concatenate_strings(self.keys, other.keys))
+            total = len(self.keys) + len(other.keys)
+            more = second[0].astype(np.min_scalar_type(max(total - 1, 0)))
+            more += more.dtype.type(len(self.keys) if len(more) else 0)
+            ranges = ranges_of(np.concatenate((first[0], more)), np.concatenate((first[1], second[1])))
+        keys = compact_keys(Chosen((self.keys, range(len(self.keys))), (other.keys, range(len(other.keys)))))
         return Table(
-            pack_narrow(np.concatenate([each.sizes.values.astype(np.int64) for each in (self, other)])),
+            pack_narrow(np.concatenate([each.sizes.values for each in (self, other)])),
             keys,
             plus(self.etags, other.etags),
-            compact(*concatenate_strings(self.labels, other.labels)),
+            compact(Chosen(*((each.labels, range(each.rows)) for each in (self, other)))),
             ranges,
             classes,
             columns,
@@ -219,21 +219,18 @@ class Table:
         return replace(self, **changes)
 
 
-def _compact_keys(ends: NDArray[np.int64], data: NDArray[np.uint8]) -> Keys:
-    """Copy keys, given as ``compact`` takes strings; few keys are looked up faster uncompressed."""
-    return compact(ends, data) if len(data) < LEAST_BYTES else compact_keys(ends, data)
-
-
 def ranges_of(objects: NDArray[np.integer[Any]], offsets: NDArray[np.integer[Any]]) -> Ranges:
     """Return ranges in the fewest bytes, given each range's object index and first byte."""
     small = np.min_scalar_type(int(objects.max(initial=0)))
-    return Ranges(*pack([objects.astype(small), narrowest(offsets)]))
+    packing = Packing((small, len(objects)), (narrow_type(offsets), len(offsets)))
+    packing.arrays[0][:], packing.arrays[1][:] = objects, offsets
+    return Ranges(*packing.numbers())
 
 
-def _as_ranges(table: Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _as_ranges(table: Table) -> tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]:
     if table.ranges is None:
-        return np.arange(table.rows, dtype=np.int64), np.full(table.rows, -1)
-    return table.ranges.objects.values.astype(np.int64), table.ranges.offsets.values.astype(np.int64)
+        return np.arange(table.rows, dtype=np.int64), np.full(table.rows, -1, np.int8)
+    return table.ranges.objects.values, table.ranges.offsets.values
 
 
 def _both_columns(first: Table, second: Table) -> dict[str, Column]:

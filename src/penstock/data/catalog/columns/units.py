@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import CHECKED, Numbers, blocks, narrowest, pack, taken
+from penstock.data.catalog.columns.column import CHECKED, Numbers, blocks, list_used, pack, taken
 from penstock.data.shards.format import UnitPiece
 from penstock.values import Span
 
@@ -36,9 +36,9 @@ class UnitTable(NamedTuple):
     stops: Numbers
 
     @classmethod
-    def of(cls, columns: Sequence[NDArray[np.int64]]) -> UnitTable:
+    def of(cls, columns: Sequence[NDArray[np.integer[Any]]]) -> UnitTable:
         """Copy columns of int64 into memory that workers map, in as few bytes as they need."""
-        return cls(*pack([narrowest(each) for each in columns]))
+        return cls(*pack(columns, narrow=True))
 
     def ranges(self, unit: int) -> list[tuple[int, int]]:
         ends = self.ends.view
@@ -60,7 +60,7 @@ class UnitTable(NamedTuple):
 
     def take(self, rows: Rows) -> UnitTable:
         """Return a copy of some rows, and of the units that these need."""
-        used, numbers = np.unique(taken(self.rows.values, rows), return_inverse=True)
+        used, numbers = list_used(taken(self.rows.values, rows), len(self.firsts))
         firsts, decoded, ends, starts, stops = self._units()
         counts = np.diff(ends, prepend=0)[used]
         kept = np.cumsum(counts)
