@@ -27,7 +27,7 @@ def _shaped(shape, count, chance):
 def _learned(prefix, *pages):
     space = Keyspace(prefix)
     for page in pages:
-        space.learn(page)
+        space.learn([*map(str.encode, page)])
     return space
 
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.engine.listing.listing import Entries, Listing, UploadListing, columns
+from penstock.engine.listing.listing import Entries, Listing, UploadListing, columns, pack_entries
+from penstock.engine.listing.names import Names, PackedEntries
 from penstock.errors import Damaged
 from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Upload, Uploads
 
@@ -30,12 +31,14 @@ def _page(*keys, token="", prefixes=(), size=1):
     ],
 )
 def test_valid_pages_are_accepted_until_the_listing_is_over(asked, pages):
-    listing = Listing(**asked)
-    for page in pages:
-        assert not listing.over
-        assert listing.take(page) is page
-        assert listing.token == page.token
-    assert listing.over
+    for take in (lambda page: page, _packed):
+        listing = Listing(**asked)
+        for page in map(take, pages):
+            assert not listing.over
+            assert listing.take(page) is page
+            assert listing.token == page.token
+            assert [*listing.keys] == [each.key.encode("utf-8", "surrogateescape") for each in page.entries]
+        assert listing.over
 
 
 @pytest.mark.parametrize(
@@ -70,11 +73,17 @@ def test_valid_pages_are_accepted_until_the_listing_is_over(asked, pages):
     ],
 )
 def test_page_that_contradicts_the_listing_request_raises_damaged(asked, pages, word):
-    listing = Listing(**asked)
-    for page in pages[:-1]:
-        listing.take(page)
-    with pytest.raises(Damaged, match=word):
-        listing.take(pages[-1])
+    representable = not any("\ud800" in each.key or each.size >> 63 > 0 for each in pages[-1].entries)
+    for take in (lambda page: page, *([_packed] if representable else [])):
+        listing = Listing(**asked)
+        for page in pages[:-1]:
+            listing.take(take(page))
+        with pytest.raises(Damaged, match=word):
+            listing.take(take(pages[-1]))
+
+
+def _packed(page):
+    return replace(page, entries=Entries(None, _seconds, pack_entries(page.entries)))
 
 
 def test_driver_marking_pages_as_advanced_may_send_unlimited_empty_pages():
@@ -118,8 +127,11 @@ def test_uploads_that_were_not_asked_for_are_damage(prefix, pages, word):
         listing.take(pages[-1])
 
 
-def test_entries_are_objects_that_are_made_when_they_are_asked_for():
-    entries = Entries(["a", "b", "c"], [1, 2, 3], ["x", "", "z"], ["1.5", "", "nonsense"], _seconds)
+@pytest.mark.parametrize("form", ["lists", "packed"])
+def test_entries_are_objects_that_are_made_when_they_are_asked_for(form):
+    lists = ["a", "b", "c"], [1, 2, 3], ["x", "", "z"], ["1.5", "", "nonsense"]
+    packed = PackedEntries.of(*lists[:3])._replace(dates=Names.of([*map(str.encode, lists[3])]))
+    entries = Entries(None, _seconds, packed) if form == "packed" else Entries(lists, _seconds)
     made = (ObjectMeta("a", 1, "x", 1.5), ObjectMeta("b", 2), ObjectMeta("c", 3, "z"))
     assert tuple(entries) == made
     assert entries == made
@@ -129,7 +141,8 @@ def test_entries_are_objects_that_are_made_when_they_are_asked_for():
     assert (entries[-1], entries[1:], len(entries), bool(entries)) == (made[-1], made[1:], 3, True)
     assert made[1] in entries
     assert columns(entries) == columns(made) == (["a", "b", "c"], [1, 2, 3], ["x", "", "z"])
-    assert [*entries.renamed(str.upper)] == [replace(each, key=each.key.upper()) for each in made]
+    assert [*entries.below("a")] == [replace(each, key=each.key.removeprefix("a")) for each in made]
+    assert [*entries[:1].below("a")] == [replace(made[0], key="")]
     assert "3" in repr(entries)
     with pytest.raises(IndexError):
         entries[3]

@@ -1,7 +1,10 @@
 """Leftovers of other tools are recognised by their names, and so are splits."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from penstock.engine.listing.names import Names
 from penstock.engine.listing.select import Leftovers, leftover, split_of, splits_of
 
 
@@ -53,6 +56,30 @@ def test_component_that_the_prefix_names_is_kept():
     assert not left.wanted("_temporary/.a.jpg")
     assert not left.wanted("_temporary/a.tmp")
     assert Leftovers("data/.DS_Store").wanted(".DS_Store")
+
+
+_PIECES = ["a", "é", ".", "_", "~", "_SUCCESS", "Thumbs.db", "lost+found", ".tmp", ".part", "_$folder$", "._COPYING_"]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from([*_PIECES, "/", "/", "x.gstmp", "$RECYCLE.BIN"]), max_size=6).map("".join)),
+    st.sampled_from(["", "é/", "é/.b/", "a/t", "_te"]),
+    st.booleans(),
+)
+def test_every_leftover_is_a_suspect(names, prefix, shards):
+    base = prefix[: prefix.rfind("/") + 1]
+    names = [prefix[len(base) :] + each for each in names]
+    suspects = Leftovers(prefix, shards=shards).suspects(
+        Names.of([(base + each).encode() for each in names]), len(base.encode())
+    )
+    left = Leftovers(prefix, shards=shards)
+    assert not [each for each, suspect in zip(names, suspects, strict=True) if not suspect and left.mark(each)]
+
+
+def test_names_of_data_are_no_suspects():
+    found = Leftovers("x/").suspects(Names.of([f"x/{each}".encode() for each in DATA]), 2)
+    # Names with "_" in front may be leftovers among shards.
+    assert [name for name, suspect in zip(DATA, found, strict=True) if suspect] == ["cat/_DSC0001.jpg", *DATA[2:4]]
 
 
 def test_repeated_marks_are_counted():

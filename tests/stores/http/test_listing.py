@@ -1,8 +1,12 @@
 """A listing of any shape is read, or is Damaged: a parser that breaks would break everything that waits for it."""
 
 import random
+import sys
 from contextlib import suppress
+from unittest.mock import patch
+from urllib.parse import quote_plus
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -126,34 +130,50 @@ def _entries(count=3, form=_ENTRY, key="a/{0}.jpg"):
     return "".join(form.format(key=key.format(at), etag=f"{at:032x}", size=at * 10) for at in range(count))
 
 
-def _both(body, version="ETag"):
-    found = columns(body, version)
+@pytest.fixture(params=["lists", "packed"])
+def form(request):
+    """How columns are read: without numpy, or with it."""
+    return request.param
+
+
+def _columns(body, version, form):
+    with patch.dict(sys.modules):
+        if form == "lists":
+            del sys.modules["numpy"]
+        found = columns(body, version)
+    assert found is None or (found.packed is not None) is (form == "packed")
+    return found
+
+
+def _both(body, version="ETag", form="packed"):
+    found = _columns(body, version, form)
     assert found is not None
     return read_page(parse_xml(found.rest), version, entries=found), read_page(parse_xml(body), version)
 
 
 @pytest.mark.parametrize(
-    "form",
+    "entry",
     [
         _ENTRY,
+        _ENTRY.replace("&quot;", "&#34;"),
         f"<Contents><Owner><ID>me</ID><DisplayName>I</DisplayName></Owner>{_FIELDS}</Contents>",
         f"<Contents><Generation>17</Generation>{_FIELDS}</Contents>",
         "<Contents><Size>{size}</Size><Key>{key}</Key></Contents>",
         '<Contents><Key>{key}</Key><ETag>"{etag}"</ETag><Size>{size}</Size></Contents>',
     ],
-    ids=["Amazon's", "with an owner", "Google's", "bare", "quotes as they are"],
+    ids=["Amazon's", "MinIO's", "with an owner", "Google's", "bare", "quotes as they are"],
 )
 @pytest.mark.parametrize("version", ["ETag", "Generation"])
-@pytest.mark.parametrize("key", ["a/{0}.jpg", "a%2F{0}+b%25.jpg", "a%0A{0}", "%C3%A9{0}"])
-def test_columns_match_the_xml_parser_for_standard_entries(form, version, key):
-    ours, theirs = _both(_document(_entries(form=form, key=key)), version)
+@pytest.mark.parametrize("key", ["a/{0}.jpg", "a%2F{0}+b%25.jpg", "a%0A{0}", "%C3%A9{0}", "{0}%", "%4{0}", "{0}%C3%A9"])
+def test_columns_match_the_xml_parser_for_standard_entries(entry, version, key, form):
+    ours, theirs = _both(_document(_entries(form=entry, key=key)), version, form)
     assert ours == theirs
     assert [*ours.entries] == [*theirs.entries]
 
 
-def test_common_prefixes_and_the_token_are_read_from_the_rest():
+def test_common_prefixes_and_the_token_are_read_from_the_rest(form):
     groups = "<CommonPrefixes><Prefix>b%2F</Prefix></CommonPrefixes>"
-    ours, theirs = _both(_document(_entries(), after=groups))
+    ours, theirs = _both(_document(_entries(), after=groups), form=form)
     assert ours == theirs
     assert ours.prefixes == ("b/",)
 
@@ -188,34 +208,81 @@ def test_common_prefixes_and_the_token_are_read_from_the_rest():
         "</Contents><Contents>",
     ],
 )
-def test_columns_returns_none_for_unusual_entries(entries):
-    assert columns(_document(entries), "ETag") is None
+def test_columns_returns_none_for_unusual_entries(entries, form):
+    assert _columns(_document(entries), "ETag", form) is None
 
 
 @pytest.mark.parametrize("body", [None, b"", b"<Contents>", "text", b"\xff" * 9])
-def test_no_body_is_left_to_the_parser(body):
-    assert columns(body, "ETag") is None
+def test_no_body_is_left_to_the_parser(body, form):
+    assert _columns(body, "ETag", form) is None
 
 
-def test_a_key_that_is_not_utf_8_is_damage():
-    found = columns(_document(_entries(key="%FF{0}")), "ETag")
+@pytest.mark.parametrize("key", ["%FF{0}", "{0}%C3", "%A9{0}", "%C3%"])
+def test_a_key_that_is_not_utf_8_is_damage(key, form):
+    found = _columns(_document(_entries(key=key)), "ETag", form)
     with pytest.raises(Damaged, match="UTF-8"):
         read_page(parse_xml(found.rest), entries=found)
 
 
-@given(st.integers(0, 1 << 30), st.binary(max_size=6))
-def test_a_damaged_document_is_read_as_the_parser_does_or_left_to_it(seed, junk):
+@given(st.integers(0, 1 << 30), st.binary(max_size=6), st.sampled_from(["lists", "packed"]))
+def test_a_damaged_document_is_read_as_the_parser_does_or_left_to_it(seed, junk, form):
     chance = random.Random(seed)
     body = bytearray(_document(_entries(4)))
     at = chance.randrange(len(body))
     body[at : at + chance.randrange(8)] = junk
-    found = columns(bytes(body), "ETag")
+    _read_as_the_parser_does(bytes(body), form)
+
+
+def _read_as_the_parser_does(body, form):
+    found = _columns(body, "ETag", form)
     if found is None:
         return
     try:
-        theirs = read_page(parse_xml(bytes(body)))
+        theirs = read_page(parse_xml(body))
     except Damaged:
         with pytest.raises(Damaged):
             read_page(parse_xml(found.rest), entries=found)
     else:
         assert read_page(parse_xml(found.rest), entries=found) == theirs
+
+
+_TEXTS = st.text("ab/%+&<>\"' é🐶\n\t\r]\x7f\x010", max_size=6)
+_RAW = st.text('ab/%+2F0&;<]"é\n>', max_size=6)
+_KEYS = st.lists(_TEXTS.map(quote_plus) | _RAW | st.sampled_from(["<![CDATA[a]]>", "&amp;", "&#x41;", "%2F", "%C3%A9"]))
+_ETAGS = st.sampled_from(["&quot;a&quot;", '"a"', "&#34;a&#34;", "a", "", "W/&quot;a&quot;", '""', '"', " a ", "]]>"])
+_SIZES = st.sampled_from(["0", "7", "007", "+1", "1_0", "", "9" * 18, "9" * 19, "9223372036854775807", "\u0661", " 1"])
+_PAGES = st.tuples(_KEYS, st.lists(_ETAGS, min_size=1, max_size=2), st.lists(_SIZES, min_size=1, max_size=2))
+
+
+@given(_PAGES, st.booleans(), st.sampled_from(["lists", "packed"]), st.sampled_from(["", "\n", "<!---->", "x"]))
+def test_odd_texts_are_read_as_the_parser_does_or_left_to_it(page, escaped, form, between):
+    keys, etags, sizes = page
+    form_of = "<Contents><Key>{}</Key><ETag>{}</ETag><Size>{}</Size></Contents>".format
+    rows = [form_of(key, etags[at % len(etags)], sizes[at % len(sizes)]) for at, key in enumerate(keys)]
+    encoding = "<EncodingType>url</EncodingType>" if escaped else ""
+    _read_as_the_parser_does(_document(between.join(rows), encoding), form)
+
+
+@given(st.lists(_TEXTS.filter(bool), min_size=1), st.sampled_from(["lists", "packed"]))
+def test_escaped_keys_are_read_as_columns(keys, form):
+    rows = [f"<Contents><Key>{quote_plus(key)}</Key><Size>1</Size></Contents>" for key in keys]
+    ours, theirs = _both(_document("".join(rows)), form=form)
+    assert [each.key for each in ours.entries] == [each.key for each in theirs.entries] == keys
+
+
+def test_columns_of_a_page_make_as_many_calls_for_any_number_of_entries():
+    """Without numpy, the texts of an entry are objects; with it, only the columns are."""
+
+    def calls(count):
+        body, found = _document(_entries(count)), []
+        read_page(parse_xml(columns(body, "ETag").rest), entries=columns(body, "ETag"))
+        sys.setprofile(lambda _frame, event, _what: found.append(event) if event.endswith("call") else None)
+        try:
+            read = columns(body, "ETag")
+            read_page(parse_xml(read.rest), entries=read)
+        finally:
+            sys.setprofile(None)
+        return len(found)
+
+    assert np is sys.modules["numpy"]
+    assert calls(1000) == calls(100) < calls(10) + 20

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.engine.contracts.driver import List, Multipart
 from penstock.engine.listing.keyspace import NoStartError, encode_key, order_pages
-from penstock.engine.listing.listing import UploadListing, columns
+from penstock.engine.listing.listing import UploadListing
 from penstock.engine.support import require
 from penstock.engine.waiting import Inbox
 from penstock.errors import Damaged, PenstockError
@@ -64,7 +64,7 @@ def _ahead(fetcher: Callable[[], Fetcher], listing: Listing, url: Address) -> Ge
             with _add_url(url(listing.prefix)):
                 for page in order_pages(pager, listing.prefix):
                     if page.entries:
-                        last = columns(page.entries)[0][-1]
+                        last = page.entries[-1].key
                     yield page
         except NoStartError:
             pass

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
-from penstock.engine.listing.listing import Listing, columns
+from penstock.engine.listing.listing import Listing
 from penstock.errors import Damaged, PenstockError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 
     from penstock.values import Page
 
@@ -53,9 +53,10 @@ class Keyspace:
         self._seen: list[set[str]] = []
         self._kinds: list[str] = []
 
-    def learn(self, keys: list[str]) -> None:
+    def learn(self, keys: Sequence[bytes]) -> None:
         """Learn from a page: from about 20 of its keys."""
-        texts = [key[self._skip : self._skip + _DEPTH] for key in (*keys[::_STRIDE], *keys[-1:])]
+        some = map(decode_key, (*keys[::_STRIDE], *keys[-1:]))
+        texts = [key[self._skip : self._skip + _DEPTH] for key in some]
         for place, characters in enumerate(zip_longest(*texts, fillvalue="")):
             if place == len(self._seen):
                 self._seen.append(set())
@@ -190,7 +191,7 @@ class KeySpan:
     first: bytes = b""
     seen: int = 0
     over: bool = False
-    recent: list[bytes] = field(default_factory=list)
+    recent: Sequence[bytes] = ()
     beyond: bytes = b""
     _listing: Listing = field(init=False)
 
@@ -200,7 +201,7 @@ class KeySpan:
 
     def accept(self, page: Page) -> int:
         self._listing.take(page)
-        keys = self._listing.keys
+        keys: Sequence[bytes] = self._listing.keys
         if self.until is not None and keys and keys[-1] > self.until:
             stop = bisect_right(keys, self.until)
             self.over, self.beyond = True, keys[stop]
@@ -225,6 +226,11 @@ class KeySpan:
         until = None if self.until is None else decode_key(self.until)
         first, count = (self.recent[0], len(self.recent)) if latest and self.recent else (self.first, self.seen)
         return Seen(decode_key(first), decode_key(self.last), count, until)
+
+    @property
+    def page(self) -> Sequence[bytes]:
+        """The keys of the latest page, also those after ``until``."""
+        return self._listing.keys
 
     @property
     def astray(self) -> bool:
@@ -358,7 +364,7 @@ class _Ordered:
         self._seen += part.seen - before
         self._first = self._first or part.view().first
         self._page_keys = max(self._page_keys, len(page.entries))
-        self._keyspace.learn(columns(page.entries)[0])
+        self._keyspace.learn(part.page)
         if count < len(page.entries):
             page = replace(page, entries=page.entries[:count])
         if count or not part.after:

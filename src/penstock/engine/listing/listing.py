@@ -17,7 +17,10 @@ from penstock.values import UNKNOWN_SIZE, ObjectMeta
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from penstock.engine.listing.names import Names, PackedEntries
     from penstock.values import Page, Uploads
+
+    _Lists = tuple[list[str], list[int], list[str], list[str]]
 
 # Stores may send empty pages while they skip deleted keys; with a store that sends only those, no listing would end.
 _EMPTY_PAGES = 1000
@@ -25,26 +28,37 @@ _MOST_BYTES = 1 << 63  # sizes are signed 64-bit integers in catalogs, and in ev
 
 
 class Entries(Sequence[ObjectMeta]):
-    """Objects of a page as columns: an ``ObjectMeta`` is created only on access."""
+    """Objects of a page as columns: an ``ObjectMeta`` is created only on access.
 
-    __slots__ = ("_dates", "_seconds", "etags", "keys", "sizes")
+    Attributes:
+        packed: The columns without a Python object for each entry; None if they are lists.
+    """
+
+    __slots__ = ("_lists", "_seconds", "packed")
 
     def __init__(
-        self,
-        keys: list[str],
-        sizes: list[int],
-        etags: list[str],
-        dates: Sequence[str],
-        seconds: Callable[[str], float | None],
+        self, lists: _Lists | None, seconds: Callable[[str], float | None], packed: PackedEntries | None = None
     ) -> None:
-        self.keys, self.sizes, self.etags = keys, sizes, etags
-        self._dates, self._seconds = dates, seconds
+        """Take keys, sizes, ETags and dates, which ``seconds`` reads, as lists or ``packed``."""
+        self._lists, self._seconds, self.packed = lists, seconds, packed
 
-    def renamed(self, name: Callable[[str], str]) -> Entries:
-        return Entries([*map(name, self.keys)], self.sizes, self.etags, self._dates, self._seconds)
+    @property
+    def lists(self) -> _Lists:
+        """Keys, sizes, ETags and dates."""
+        if self._lists is None and self.packed is not None:
+            self._lists = self.packed.lists()
+        return self._lists or ([], [], [], [])
+
+    def below(self, base: str) -> Entries:
+        """Return the entries without ``base`` at the start of their keys; keys that begin otherwise stay."""
+        keys = None if self.packed is None else self.packed.keys.without(base.encode())
+        if self.packed is not None and keys is not None:
+            return Entries(None, self._seconds, self.packed._replace(keys=keys))
+        names, sizes, etags, dates = self.lists
+        return Entries(([each.removeprefix(base) for each in names], sizes, etags, dates), self._seconds)
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.lists[0] if self.packed is None else self.packed.keys)
 
     @overload
     def __getitem__(self, index: int) -> ObjectMeta: ...
@@ -52,8 +66,12 @@ class Entries(Sequence[ObjectMeta]):
     def __getitem__(self, index: slice) -> Entries: ...
     def __getitem__(self, index: int | slice) -> ObjectMeta | Entries:
         if isinstance(index, slice):
-            return Entries(self.keys[index], self.sizes[index], self.etags[index], self._dates[index], self._seconds)
-        return ObjectMeta(self.keys[index], self.sizes[index], self.etags[index], self._seconds(self._dates[index]))
+            if self.packed is not None:
+                return Entries(None, self._seconds, self.packed.part(index))
+            keys, sizes, etags, dates = self.lists
+            return Entries((keys[index], sizes[index], etags[index], dates[index]), self._seconds)
+        keys, sizes, etags, dates = self.lists
+        return ObjectMeta(keys[index], sizes[index], etags[index], self._seconds(dates[index]))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
@@ -66,8 +84,15 @@ class Entries(Sequence[ObjectMeta]):
 
 def columns(entries: Sequence[ObjectMeta]) -> tuple[list[str], list[int], list[str]]:
     if isinstance(entries, Entries):
-        return entries.keys, entries.sizes, entries.etags
+        return entries.lists[:3]
     return [each.key for each in entries], [each.size for each in entries], [each.etag for each in entries]
+
+
+def pack_entries(entries: Sequence[ObjectMeta]) -> PackedEntries:
+    from penstock.engine.listing.names import PackedEntries
+
+    packed = entries.packed if isinstance(entries, Entries) else None
+    return PackedEntries.of(*columns(entries)) if packed is None else packed
 
 
 class _EndingPages:
@@ -102,7 +127,7 @@ class Listing(_EndingPages):
         super().__init__(prefix, token)
         self.start_after = start_after
         self.delimiter = delimiter
-        self.keys: list[bytes] = []
+        self.keys: list[bytes] | Names = []
         self._start = b"" if token else _octets(start_after)
         self._last = self._start  # everything to come lies after it
 
@@ -112,24 +137,30 @@ class Listing(_EndingPages):
 
     def take(self, page: Page) -> Page:
         """Take the next page; return it if it matches the request, or raise ``Damaged``."""
-        names, sizes, _ = columns(page.entries)
-        self.keys = keys = [*map(str.encode if "".join(names).isascii() else _octets, names)]
+        packed = page.entries.packed if isinstance(page.entries, Entries) else None
+        if packed is None:
+            names, sizes, _ = columns(page.entries)
+            keys: list[bytes] | Names = [*map(str.encode if "".join(names).isascii() else _octets, names)]
+            least, most = min(sizes, default=0), max(sizes, default=0)
+        else:
+            keys, least, most = packed.keys, int(packed.sizes.min(initial=0)), 0
         groups = [_octets(each) for each in page.prefixes]
         # Servers differ in whether they list a common prefix that contains start_after.
         rolled = bool(groups) and self._last is self._start and self._start.startswith(groups[0])
+        self.keys = keys
         self._check(keys)
         self._check(groups, rolled=rolled)
         if self.delimiter:
             self._check_delimited(keys, groups)
-        if sizes and not UNKNOWN_SIZE <= min(sizes) <= max(sizes) < _MOST_BYTES:
-            at = next(at for at, size in enumerate(sizes) if not UNKNOWN_SIZE <= size < _MOST_BYTES)
-            raise Damaged(f"the listing declares for {names[at]!r} a size of {sizes[at]} bytes")
+        if not UNKNOWN_SIZE <= least <= most < _MOST_BYTES:
+            wrong = next(each for each in page.entries if not UNKNOWN_SIZE <= each.size < _MOST_BYTES)
+            raise Damaged(f"the listing declares for {wrong.key!r} a size of {wrong.size} bytes")
         self._turn(page.token, empty=not (keys or groups or page.advanced))
         if keys or groups:
-            self._last = max(*keys[-1:], *groups[-1:], self._last)
+            self._last = max(*list(keys[-1:]), *groups[-1:], self._last)
         return page
 
-    def _check(self, names: list[bytes], *, rolled: bool = False) -> None:
+    def _check(self, names: list[bytes] | Names, *, rolled: bool = False) -> None:
         """Check the order and the prefix of names.
 
         Comparing the first and the last name with the prefix is enough: names with one prefix are adjacent in byte
@@ -137,9 +168,9 @@ class Listing(_EndingPages):
         """
         if not names:
             return
-        if not all(map(lt, names, names[1:])):
-            before, after = next((a, b) for a, b in pairwise(names) if a >= b)
-            self._refuse_order(before, after)
+        at = _first_disorder(names) if isinstance(names, list) else names.first_disorder()
+        if at >= 0:
+            self._refuse_order(names[at], names[at + 1])
         prefix = _octets(self.prefix)
         for name in (names[0], names[-1]):
             if not name.startswith(prefix):
@@ -183,6 +214,11 @@ class UploadListing(_EndingPages):
             self._found.add((each.key, each.id))
         self._turn(page.token, empty=not page.entries)
         return page
+
+
+def _first_disorder(names: list[bytes]) -> int:
+    rising = all(map(lt, names, names[1:]))
+    return -1 if rising else next(at for at, (a, b) in enumerate(pairwise(names)) if a >= b)
 
 
 def _octets(key: str) -> bytes:

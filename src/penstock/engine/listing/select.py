@@ -9,12 +9,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from penstock.engine.listing.names import Names
 
 _MEMBER = re.compile(r"(.)(?:-(.))?", re.DOTALL)  # of a set: a character, or a range
 
@@ -125,6 +131,23 @@ _ENDS = (
     *("._COPYING_", ".swp", ".lock", "_$folder$", "~"),
 )
 _SHOWN = 3
+_MARKED = 4  # bytes at the start or the end of a component that ``Leftovers.suspects`` compares
+_HEADS = (b".", b"_", *(name[:_MARKED].encode() for name in _SYSTEM))
+_TAILS = tuple(name[-_MARKED:].encode() for name in _ENDS)
+
+
+@lru_cache
+def _outer_bytes() -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return masks of the two bytes, as little-endian numbers, that a mark may begin and end with."""
+    import numpy as np
+
+    heads, tails = np.zeros((256, 256), np.bool_), np.zeros((256, 256), np.bool_)
+    for head in _HEADS:
+        heads[head[1] if len(head) > 1 else slice(None), head[0]] = True
+    for tail in _TAILS:
+        tails[tail[-1], tail[-2] if len(tail) > 1 else slice(None)] = True
+    return heads.reshape(-1), tails.reshape(-1)
+
 
 _SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -179,6 +202,35 @@ class Leftovers:
             self._folder, self._of_folder = folder, leftover(folder + slash, shards=self._shards)
         found = self._of_folder or _mark(last, shards=self._shards)
         return "" if found and self._asked is not None and self._asked(name, 1) else found
+
+    def suspects(self, names: Names, skip: int) -> NDArray[np.bool_]:
+        """Return a mask of names, each after ``skip`` bytes, that holds all which ``wanted`` leaves out, and few more.
+
+        The first and last bytes of their components are compared with those of marks.
+        """
+        import numpy as np
+
+        from penstock.engine.listing.names import windows
+
+        data, ends = names.joined, names.ends - names.ends[0]
+        slashes = np.flatnonzero(data == ord("/"))
+        owners = np.searchsorted(ends, slashes, side="right") - 1
+        inside = slashes >= ends[owners] + skip
+        slashes, owners = slashes[inside], owners[inside]
+        margin, numbers = np.zeros(_MARKED, np.uint8), np.arange(len(names))
+        padded = np.concatenate((margin, data, margin))
+        # Of the first component, the prefix may have the beginning.
+        first = 0 if self._typed else len(numbers)
+        found = np.zeros(len(numbers), np.bool_)
+        heads, tails = _outer_bytes()
+        starts = windows(padded, np.concatenate((ends[:first] + skip, slashes + 1)) + _MARKED, _MARKED)
+        stops = windows(padded, np.concatenate((ends[1:], slashes)), _MARKED)
+        of = np.concatenate((numbers[:first], owners)), np.concatenate((numbers, owners))
+        for at in np.flatnonzero(heads[starts[:, :2].copy().view("<u2")[:, 0]]).tolist():
+            found[of[0][at]] |= starts[at].tobytes().startswith(_HEADS)
+        for at in np.flatnonzero(tails[stops[:, -2:].copy().view("<u2")[:, 0]]).tolist():
+            found[of[1][at]] |= stops[at].tobytes().endswith(_TAILS)
+        return found
 
     def clear(self) -> None:
         self._found.clear()

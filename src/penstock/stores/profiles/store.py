@@ -250,7 +250,7 @@ class _Below:
     def _page(self, page: Page) -> Page:
         found = page.entries
         if isinstance(found, Entries):
-            entries: Sequence[ObjectMeta] = found.renamed(self._relative)
+            entries: Sequence[ObjectMeta] = found.below(self._base)
         else:
             entries = tuple(replace(each, key=self._relative(each.key)) for each in found)
         return replace(page, entries=entries, prefixes=tuple(self._relative(each) for each in page.prefixes))

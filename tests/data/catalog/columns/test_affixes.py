@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.data.catalog import saved
 from penstock.data.catalog.catalog import make_catalog
-from penstock.data.catalog.columns.column import Strings, pack
+from penstock.data.catalog.columns.column import Strings, decode, pack
 from penstock.data.catalog.columns.compact import (
     AFFIX_BYTES,
     Affixed,
@@ -26,6 +26,7 @@ from penstock.data.catalog.columns.compact import (
     derive_keys,
 )
 from penstock.data.catalog.columns.table import TableBuilder
+from penstock.engine.listing.names import PackedEntries
 from tests.refusals import refused
 
 PIECES = st.sampled_from([b"", b"a", b"ab", b"abc", "é".encode(), b"\xff", b"/", b"0" * 300])
@@ -171,7 +172,7 @@ def pairs(count, stem, ends=(b".jpg", b".json")):
     builder, draw = TableBuilder(), random.Random(0)
     keys = [each + end for each in map(stem, range(count)) for end in ends]
     etags = [f"{draw.getrandbits(128):032x}" for _ in keys]
-    builder.add_all(keys, [draw.randrange(100, 300_000) for _ in keys], etags)
+    builder.add_all(PackedEntries.of(map(decode, keys), [draw.randrange(100, 300_000) for _ in keys], etags))
     return make_catalog("s3://bucket/", "", builder.freeze()).with_groups("stem")
 
 

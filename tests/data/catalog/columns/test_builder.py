@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.data.catalog.columns.column import decode
 from penstock.data.catalog.columns.table import TableBuilder, vectors_of
+from penstock.engine.listing.names import PackedEntries
 from penstock.errors import Unusable
 from tests.refusals import refused
 
@@ -60,7 +62,8 @@ def test_parts_join_in_order(first, second):
 def test_pages_are_the_rows_that_they_consist_of(pages):
     ours, theirs = TableBuilder(), _written([(*row, None) for page in pages for row in page])
     for page in pages:
-        ours.add_all([key for key, _, _ in page], [size for _, size, _ in page], [etag for _, _, etag in page])
+        keys, sizes, etags = ([row[at] for row in page] for at in range(3))
+        ours.add_all(PackedEntries.of(map(decode, keys), sizes, etags))
     assert len(ours) == len(theirs)
     assert _read(ours.freeze()) == _read(theirs.freeze())
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.data.catalog.discovery.scan import KeyRange
+from penstock.data.catalog.discovery.scan import KeyRange, ScanOptions, make_filter
 from penstock.errors import Damaged
 from penstock.values import ObjectMeta, Page
 from tests.refusals import refused
@@ -12,8 +12,7 @@ def _page(*keys, token="", prefixes=()):
     return Page(tuple(ObjectMeta(key, 1) for key in keys), tuple(prefixes), token)
 
 
-def _all(_key, _size):
-    return True
+_all = make_filter()
 
 
 def _names(stretch):
@@ -24,13 +23,14 @@ def _names(stretch):
 def test_key_range_takes_keys_within_its_bounds_and_ends_beyond_them():
     stretch = KeyRange(b"", after=b"b", until=b"d")
     assert stretch.start_after() == "b"
-    assert stretch.take(_page("c", "d", "e", token="more"), _all) == 2
+    assert [*stretch.take(_page("c", "d", "e", token="more"), _all).keys] == [b"c", b"d"]
     assert (_names(stretch), stretch.over) == (["c", "d"], True)
 
 
 def test_excluded_keys_count_as_seen_by_the_key_range():
     stretch = KeyRange(b"")
-    assert stretch.take(_page("a", "b", token="t"), lambda key, _: key == "a") == 1
+    kept = stretch.take(_page("a", "b", token="t"), make_filter("", ScanOptions(include="a")))
+    assert [*kept.keys] == [b"a"]
     assert (stretch.last, stretch.over, stretch.start_after()) == (b"b", False, "")
 
 

@@ -5,19 +5,21 @@ A vector has as few bytes as its values need, and no string is a Python object.
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from penstock.data.region import Region
+from penstock.engine.listing.names import gather
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from penstock.engine.listing.names import Names
 
     Rows = range | NDArray[np.integer[Any]]  # row numbers: evenly spaced, or any
     _T = TypeVar("_T", bound=np.generic)
@@ -298,7 +300,6 @@ def pack_narrow(values: NDArray[np.integer[Any]]) -> Numbers:
 
 _BLOCK = 1 << 16  # rows handled at once
 CHECKED = 1 << 14  # rows of a file that are checked at once, in about 30 bytes each
-_GATHERED_BYTES = 1 << 20  # bytes handled at once
 
 
 def encode(key: str) -> bytes:
@@ -331,22 +332,6 @@ def list_used(numbers: NDArray[np.integer[Any]], total: int) -> tuple[NDArray[np
 
 def list_rows(rows: Rows) -> NDArray[np.int64]:
     return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
-
-
-def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the pieces of ``data`` that begin at ``starts``, concatenated."""
-    ends = np.concatenate(([np.int64(0)], np.cumsum(lengths)))
-    whole = np.empty(int(ends[-1]), np.uint8)
-    moved = starts - ends[:-1]
-    first = 0
-    while first < len(starts):
-        # Each byte takes 16 of memory meanwhile.
-        last = max(first + 1, int(np.searchsorted(ends, ends[first] + _GATHERED_BYTES, side="right")) - 1)
-        at, stop = ends[first], ends[last]
-        # The source of each byte: its place in the result, plus the distance that its piece has moved.
-        whole[at:stop] = data[np.arange(at, stop) + np.repeat(moved[first:last], lengths[first:last])]
-        first = last
-    return whole
 
 
 def blocks(rows: Rows, size: int = _BLOCK) -> Iterator[Rows]:
@@ -415,13 +400,9 @@ class StringsBuilder:
         self._data += piece
         self._ends.append(len(self._data))
 
-    def add_all(self, data: bytes, lengths: NDArray[np.uint64]) -> None:
-        """Append strings, concatenated in ``data``."""
-        self._ends.frombytes((lengths.cumsum(dtype=np.uint64) + np.uint64(len(self._data))).tobytes())
-        self._data += data
-
-    def since(self, row: int) -> list[bytes]:
-        return [bytes(self._data[start:stop]) for start, stop in itertools.pairwise(self._ends[row:])]
+    def add_all(self, names: Names) -> None:
+        self._ends.frombytes((names.ends[1:] + (len(self._data) - names.ends[0])).tobytes())
+        self._data += names.joined.data
 
     def extend(self, other: StringsBuilder) -> None:
         ends = np.frombuffer(other._ends, np.uint64)[1:] + np.uint64(len(self._data))

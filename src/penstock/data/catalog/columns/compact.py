@@ -21,7 +21,6 @@ from penstock.data.catalog.columns.column import (
     blocks,
     decode,
     encode,
-    gather,
     joined,
     list_rows,
     pack,
@@ -29,6 +28,7 @@ from penstock.data.catalog.columns.column import (
     pack_taken,
     taken,
 )
+from penstock.engine.listing.names import gather
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -48,15 +48,17 @@ from penstock.data.catalog.columns.compact import (
 )
 from penstock.data.catalog.columns.units import UNIT_ROLES, UnitTable
 from penstock.data.region import Region
+from penstock.engine.listing.names import Names
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from penstock.data.catalog.columns.column import Rows
     from penstock.data.shards.format import ShardFormat
+    from penstock.engine.listing.names import PackedEntries
 
     Parts = dict[tuple[str, str], dict[str, Numbers]]  # by role and name, then by part
 
@@ -483,19 +485,12 @@ class TableBuilder:
         self._strings[2].add(text)
         self._sizes.append(size)
 
-    def add_all(self, keys: list[bytes], sizes: list[int], etags: list[str]) -> None:
+    def add_all(self, page: PackedEntries) -> None:
         """Append a page of a listing: whole objects without labels; the table must have no ranges."""
-        texts = "".join(etags)
-        versions = [*map(str.encode, etags)] if not texts.isascii() else None
-        self._strings[0].add_all(b"".join(keys), _lengths(keys))
-        self._strings[1].add_all(texts.encode(), _lengths(versions or etags))
-        self._strings[2].add_all(b"", np.zeros(len(keys), np.uint64))
-        self._sizes.extend(sizes)
-
-    def since(self, row: int) -> tuple[list[bytes], list[int], list[str]]:
-        """Return the keys, sizes and ETags of the rows from ``row`` on; the table must have no ranges."""
-        keys, etags = (each.since(row) for each in self._strings[:2])
-        return keys, self._sizes[row:].tolist(), [*map(bytes.decode, etags)]
+        self._strings[0].add_all(page.keys)
+        self._strings[1].add_all(page.etags)
+        self._strings[2].add_all(Names(page.keys.data[:0], np.zeros(len(page.keys) + 1, np.int64)))
+        self._sizes.frombytes(page.sizes.tobytes())
 
     def _object(self, key: bytes, etag: str) -> None:
         self._strings[0].add(key)
@@ -528,7 +523,3 @@ class TableBuilder:
             ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
         keys, etags, labels = (each.freeze() for each in self._strings)
         return gather_regions(Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges))
-
-
-def _lengths(pieces: Sequence[bytes | str]) -> NDArray[np.uint64]:
-    return np.fromiter(map(len, pieces), np.uint64, len(pieces))

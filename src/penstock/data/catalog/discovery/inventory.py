@@ -17,10 +17,10 @@ from urllib.parse import unquote_plus
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import encode
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.discovery.manifest import columns as parquet_columns
 from penstock.data.unpacking import GZIP, UnpackedFile, check_unpacked, most_unpacked
+from penstock.engine.listing.names import PackedEntries
 from penstock.engine.listing.select import Leftovers, selector
 from penstock.errors import ChecksumMismatch, Damaged, ManifestError, NotFound, Unusable
 from penstock.schema import COUNT, check_json, read_json
@@ -76,8 +76,7 @@ def listed(
                 each.startswith(place.key) and chosen(name := each[len(base) :], size) and left.wanted(name)
                 for each, size in zip(keys, sizes, strict=True)
             ]
-            columns = ([*compress(each, wanted)] for each in ([*map(encode, keys)], sizes, versions))
-            growing.add_all(*columns)  # type: ignore[arg-type]  # a column of each kind
+            growing.add_all(PackedEntries.of(*([*compress(each, wanted)] for each in (keys, sizes, versions))))  # type: ignore[arg-type]
             progress(len(growing))
     if len(left):
         _LOG.warning("left out below %s: %s", place.url, left)

@@ -11,17 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from heapq import heapify, heapreplace
-from itertools import compress
 from logging import getLogger
 from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol, Self
+
+import numpy as np
 
 from penstock.data.catalog.columns.column import decode, encode
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.discovery.journal import Stretch, gaps, overlap_stretches
 from penstock.data.catalog.discovery.links import check_links
 from penstock.engine.listing.keyspace import Keyspace, KeySpan
-from penstock.engine.listing.listing import columns
+from penstock.engine.listing.listing import pack_entries
+from penstock.engine.listing.names import PackedEntries
 from penstock.engine.listing.select import globs, selector, split_of, splits_of
 from penstock.errors import ConfigError, Damaged, NotFound, PenstockError
 from penstock.stores.urls import LOCAL_ROOT
@@ -29,12 +31,18 @@ from penstock.stores.urls import LOCAL_ROOT
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from penstock.data.catalog.columns.compact import Keys
     from penstock.data.catalog.columns.table import Table
     from penstock.data.catalog.discovery.journal import Beyond, Journal
+    from penstock.engine.listing.names import Names
     from penstock.engine.listing.select import Leftovers
     from penstock.source import Source
     from penstock.values import Page
+
+    # Returns a mask of the keys to keep, given keys and sizes.
+    Keep = Callable[[Names, NDArray[np.int64]], NDArray[np.bool_]]
 
 _LOG = getLogger("penstock")
 # Pages listed before bounds are guessed: a short listing costs no further request.
@@ -106,12 +114,8 @@ def listed(source: Source, prefix: str, how: ScanOptions) -> tuple[str, Table]:
     if how.workers < 1:
         raise ConfigError(f"workers must be at least 1, got {how.workers}")
     base = prefix[: prefix.rfind("/") + 1]
-    include, exclude = globs(how.include), globs(how.exclude)
-    chosen = selector(include, exclude)
-    keep = (lambda key, size: chosen(key[len(base) :], size)) if include or exclude else None
-    if (left := how.leftovers) is not None:
-        start, wanted = len(base), left.wanted
-        keep = lambda key, size: chosen(key[start:], size) and wanted(key[start:])  # noqa: E731  one for each key
+    chosen, left = selector(how.include, how.exclude), how.leftovers
+    keep = make_filter(base, how)
     for plainly in (False, True):
         with source.pager() as pages:
             work = _Scan(pages, prefix, keep, how, seeks=pages.seeks and not plainly)
@@ -131,6 +135,28 @@ def listed(source: Source, prefix: str, how: ScanOptions) -> tuple[str, Table]:
     return base, work.rows().freeze()
 
 
+def make_filter(base: str = "", how: ScanOptions | None = None) -> Keep:
+    """Return a filter by globs and leftovers of ``how``, by names below ``base``; directory markers are left out."""
+    how = how or ScanOptions()
+    include, exclude, left = globs(how.include), globs(how.exclude), how.leftovers
+    chosen = selector(include, exclude) if include or exclude else None
+    skip = len(encode(base))
+
+    def keep(keys: Names, sizes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        mask = np.ones(len(keys), np.bool_)
+        for at in np.flatnonzero(sizes == 0).tolist():
+            mask[at] = keys[at][skip:][-1:] not in (b"", _SLASH)
+        if chosen is not None:
+            names = (each[len(base) :] for each in keys.texts())
+            mask &= np.fromiter(map(chosen, names, sizes.tolist()), np.bool_, len(keys))
+        if left is not None and len(keys):
+            for at in np.flatnonzero(mask & left.suspects(keys, skip)).tolist():
+                mask[at] = left.wanted(decode(keys[at][skip:]))
+        return mask
+
+    return keep
+
+
 class _NoStartError(Exception):
     """Signal that the server began a part at a wrong key: start-after is unreliable, so list page by page."""
 
@@ -138,9 +164,7 @@ class _NoStartError(Exception):
 class _Scan:
     """Key ranges of a listing, each with a request for its next page, and advice on where to divide them."""
 
-    def __init__(
-        self, pages: Pages, prefix: str, keep: Callable[[str, int], bool] | None, how: ScanOptions, *, seeks: bool
-    ) -> None:
+    def __init__(self, pages: Pages, prefix: str, keep: Keep, how: ScanOptions, *, seeks: bool) -> None:
         self._pieces: list[KeyRange] = []
         self._waiting: list[KeyRange] = []  # until fewer than `workers` requests are in flight
         self._found = 0
@@ -182,7 +206,7 @@ class _Scan:
                 self._flying[self._pages.start(decode(key))] = KeyRange(key), None
             for request, page in self._pages.take():
                 piece, _ = self._flying.pop(request)
-                if piece.prefix in map(encode, columns(page.entries)[0][:1]):
+                if piece.prefix in (encode(each.key) for each in page.entries[:1]):
                     raise _NoStartError
 
     def _first(self) -> list[KeyRange]:
@@ -193,13 +217,13 @@ class _Scan:
         known = self._known.known
         if not self._seeks:
             # Everything has to be listed again; keys in stretches without entries (``Beyond``) are left out.
-            unwanted, inner = [each for each in known if not each.keys], self._keep or selector()
-            self._keep = lambda key, size: not _within(encode(key), unwanted) and inner(key, size)
+            unwanted, inner = [each for each in known if not each.keys], self._keep
+            self._keep = lambda keys, sizes: inner(keys, sizes) & ~_within(keys, unwanted)
             return [KeyRange(prefix)]
         known = overlap_stretches(known)
         for each in known:
             piece = KeyRange(prefix, each.after, each.until, over=True, first=each.first, beyond=each.beyond)
-            piece.rows.add_all([*each.keys], [*each.sizes], [*each.etags])
+            piece.rows.add_all(PackedEntries.of(map(decode, each.keys), each.sizes, each.etags))
             self._pieces.append(piece)
             self._found += len(piece.rows)
         return [KeyRange(prefix, after, until) for after, until in gaps(known)]
@@ -213,23 +237,24 @@ class _Scan:
         return rows
 
     def _take(self, piece: KeyRange, page: Page) -> None:
-        before, after, rows = piece.seen, piece.last, len(piece.rows)
+        before, after = piece.seen, piece.last
         try:
-            self._found += piece.take(page, self._keep)
+            taken = piece.take(page, self._keep)
         except Damaged as error:
             if piece.astray:
                 raise _NoStartError from error
             raise
+        self._found += len(taken.keys)
         if self._known is not None and self._seeks:
             until, seen = piece.until if piece.over else piece.last, (b"".join(piece.recent[:1]), piece.beyond)
-            self._known.add(Stretch(after, until, *piece.rows.since(rows), *seen))
+            self._known.add(Stretch(after, until, [*taken.keys], taken.sizes.tolist(), taken.etags.texts(), *seen))
         if self._progress is not None:
             self._progress(self._found)
         self._seen += piece.seen - before
         self._left.pop(piece, None)
         self._page_keys = max(self._page_keys, len(page.entries))
         if self._keyspace is not None:
-            self._keyspace.learn(columns(page.entries)[0])
+            self._keyspace.learn(piece.page)
 
     def _guess(self) -> None:
         """Divide the apparently largest ranges, at guessed bounds, for the requests that may still be sent."""
@@ -313,15 +338,17 @@ def _passed_over(pieces: Iterable[KeyRange]) -> Iterator[bytes]:
         yield awaited
 
 
-def _within(key: bytes, known: Sequence[Stretch]) -> bool:
-    """Return whether a key is in one of these stretches, which are in order."""
-    at = bisect_left(known, key, key=attrgetter("after"))
-    until = known[at - 1].until if at else b""
-    return until is None or key <= until
+def _within(keys: Sequence[bytes], known: Sequence[Stretch]) -> NDArray[np.bool_]:
+    """Return a mask of the keys in one of these stretches, which are in order."""
+    found = np.zeros(len(keys), np.bool_)
+    for number, key in enumerate(keys):
+        at = bisect_left(known, key, key=attrgetter("after"))
+        until = known[at - 1].until if at else b""
+        found[number] = until is None or key <= until
+    return found
 
 
 _SLASH = b"/"
-_no_marker = selector()
 
 
 @dataclass(slots=True, eq=False)
@@ -344,24 +371,15 @@ class KeyRange(KeySpan):
     advised: bool = False
     rows: TableBuilder = field(default_factory=TableBuilder)
 
-    def take(self, page: Page, keep: Callable[[str, int], bool] | None = None) -> int:
-        """Add the next page; return the number of its keys that were kept.
-
-        ``keep`` decides by key and size; by default all keys except directory markers are kept.
-        """
-        before, count = len(self.rows), self.accept(page)
-        names, sizes, etags = columns(page.entries)
-        keys = self.recent
-        if count < len(sizes):
-            sizes, etags = sizes[:count], etags[:count]
-        if keep is not None or 0 in sizes:
-            # There may be more names than sizes: map ignores the rest.
-            wanted = [*map(keep or _no_marker, names, sizes)]
-            keys, sizes = [*compress(keys, wanted)], [*compress(sizes, wanted)]
-            etags = [*compress(etags, wanted)]
-        self.rows.add_all(keys, sizes, etags)
+    def take(self, page: Page, keep: Keep) -> PackedEntries:
+        """Add the next page; return its entries that were kept: their number does not count other keys as unseen."""
+        count = self.accept(page)
+        found = pack_entries(page.entries).part(slice(count))
+        mask = keep(found.keys, found.sizes)
+        kept = found if mask.all() else found.take(mask)
+        self.rows.add_all(kept)
         self.cuts = self.cuts[bisect_right(self.cuts, self.last) :]
-        return len(self.rows) - before
+        return kept
 
     def directory(self) -> bytes | None:
         """Return the shallowest directory around ``last`` that was not listed yet; None where keys are flat."""
@@ -384,6 +402,8 @@ class KeyRange(KeySpan):
 
     def split(self, most: int) -> list[KeyRange]:
         """Split off up to ``most`` later parts, at cuts, each expected to fill a page; return them."""
+        if most <= 0:
+            return []
         # Sub-directories on a page: with 50 keys in each, a part of fewer than 20 is not worth a request.
         start = len(self.level)
         width = len({key[: key.find(_SLASH, start) + 1] for key in self.recent if key.startswith(self.level)})
