@@ -7,19 +7,24 @@ import math
 import pickle
 import timeit
 import tracemalloc
+from collections import Counter
+from itertools import islice
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.data.order import block_permutation
+from penstock.data.order import block_permutation, shuffle
 from penstock.data.order.block_permutation import BlockPermutation, BlockShuffle, EqualBlockPermutation, groups_of
-from penstock.data.order.lanes import LanePermutation
+from penstock.data.order.lanes import LanePermutation, Lanes
+from penstock.data.order.sampling import Cursor, SamplingPlan, batch_indices
 from penstock.data.order.shuffle import Permutation
 from penstock.errors import Unusable
+from penstock.values import Place
 from tests.amounts import examples
 from tests.data.order.chances import correlated, even, gaps, likely, p_of, p_of_all, placed, tied, unrelated
+from tests.data.order.plain import EqualLanes, windowed, within
 
 SIZES = st.lists(st.one_of(st.integers(0, 5), st.integers(0, 500)), max_size=30)
 WINDOWS = st.integers(1, 35)
@@ -29,34 +34,6 @@ UNEQUAL = [3, 0, 5, 1, 0, 0, 4, 2, 7, 6]
 def _order(sizes, seed=0, epoch=0, window=3):
     order = BlockPermutation(sizes, seed, epoch, window)
     return order.block(0, order.n)
-
-
-def _plain(sizes, seed, epoch, window):
-    """The definition once more, with lists: groups of blocks, steps that take a part of each, and all mixed."""
-    permuted = Permutation(len(sizes), seed, epoch, "blocks ").block(0, len(sizes)).tolist()
-    window = max(1, min(window, len(sizes)))
-    parts = max(1, min(8, window, sum(sizes) * window // max(1, len(sizes)) // 256))
-    filled = [place for place, block in enumerate(permuted) if sizes[block]] or [0]
-    permuted = permuted[filled[0] : filled[-1] + 1]
-    count = math.ceil(len(permuted) * parts / window)
-    steps: list[list[int]] = [[] for _ in range(max(1, count - parts + 1))]
-    for number in range(count):
-        some = permuted[number * len(permuted) // count : (number + 1) * len(permuted) // count]
-        group = [sum(sizes[:block]) + each for block in some for each in range(sizes[block])]
-        mixing = Permutation(len(group), seed, epoch, f"group {number} ")
-        mixed = [group[mixing.at(place)] for place in range(len(group))] if parts > 1 else group
-        shared = range(max(0, number - parts + 1), min(number, len(steps) - 1) + 1)
-        for turn, step in enumerate(shared):
-            first, stop = (
-                len(group) // len(shared) * each + len(group) % len(shared) * each // len(shared)
-                for each in (turn, turn + 1)
-            )
-            steps[step] += mixed[first:stop]
-    order = []
-    for number, step in enumerate(steps):
-        mixing = Permutation(len(step), seed, epoch, f"window {number} ")
-        order += [step[mixing.at(place)] for place in range(len(step))]
-    return order
 
 
 def _blocks(sizes, samples):
@@ -164,24 +141,25 @@ class TestSameForEver:
     """A job resumes on another machine, with another numpy, years later."""
 
     def test_known_orders(self):
-        known = [3, 7, 14, 5, 4, 6, 13, 27, 26, 19, 23, 17, 20, 16]
-        known += [25, 21, 15, 24, 22, 18, 0, 1, 9, 8, 11, 2, 10, 12]
+        known = [19, 4, 15, 17, 18, 21, 14, 7, 16, 6, 20, 3, 13, 5]
+        known += [23, 10, 25, 26, 12, 9, 11, 22, 24, 8, 27, 2, 1, 0]
         assert _order(UNEQUAL, 7, 2, 3).tolist() == known
-        assert _order([2, 2, 2, 2], -1, 10**20, 1).tolist() == [5, 4, 3, 2, 1, 0, 6, 7]
+        assert _order([2, 2, 2, 2], -1, 10**20, 1).tolist() == [5, 4, 2, 3, 0, 1, 7, 6]
         head = BlockPermutation(np.arange(10**5), 7, 2, 64).block(3_000_000_000, 3_000_000_005)
-        assert head.tolist() == [1671221586, 2275104585, 1765230650, 4275818969, 1439213689]
+        assert head.tolist() == [1708448247, 2878476875, 2878498958, 3152859462, 4723094574]
 
     @settings(max_examples=examples(100))
     @given(SIZES, WINDOWS)
     @example([500] * 30, 35)
     @example([0, 0, 400, 300, 0, 500, 500, 0], 3)
     def test_against_plain_lists(self, sizes, window):
-        assert _order(sizes, 8, 9, window).tolist() == _plain(sizes, 8, 9, window)
+        assert _order(sizes, 8, 9, window).tolist() == windowed(sizes, 8, 9, window)
 
     def test_block_permutation_distinguishes_seeds_true_and_1(self):
         """As for a ``Permutation``, and whichever was asked for first."""
         for seed in (True, 1):
-            assert _order([100], seed).tolist() == Permutation(100, seed, 0, "window 0 ").block(0, 100).tolist()
+            mixed = [within(place, 100, 0, seed, 0, "window") for place in range(100)]
+            assert _order([100], seed).tolist() == mixed
 
 
 class TestQuality:
@@ -248,12 +226,13 @@ class TestCost:
             tracemalloc.stop()
         assert kept < 1000 * 24 + 4 * 8 * 60_000 + 100_000
 
-    def test_the_end_is_reached_as_quickly_as_the_beginning(self, monkeypatch):
-        made = []
-        monkeypatch.setattr(block_permutation, "Permutation", lambda *key: made.append(key) or Permutation(*key))
+    def test_the_end_is_reached_as_quickly_as_the_beginning(self, counted):
         order = BlockPermutation(np.full(10_000, 10_000), 0, 0)
-        order.block(order.n - 256, order.n)
-        assert 1 < len(made) <= 1 + 1 + order.groups  # of the blocks, a step and its groups
+        for start in (0, order.n - 256):
+            counted.clear()
+            order.block(start, start + 256)
+            assert 0 < counted["hashes"] < 28 * 256
+            assert 0 < counted["cells"] < 4 * 10 * 64  # of few steps
 
     def test_block_permutation_takes_less_than_a_microsecond_per_sample(self):
         order = BlockPermutation(np.full(100_000, 1000), 0, 0)
@@ -297,7 +276,7 @@ class TestEqualBlocks:
         assert len(np.unique(samples)) == 4096
         assert len(np.unique(samples // 1000)) <= 32
 
-    @pytest.mark.parametrize(("n", "size", "window"), [(10, 0, 1), (10, 1, 0), (10**12, 1, 16), (2**63, 2**40, 16)])
+    @pytest.mark.parametrize(("n", "size", "window"), [(10, 0, 1), (10, 1, 0), (2**62, 1, 16), (2**63, 2**40, 16)])
     def test_invalid_or_too_large_equal_block_parameters_are_refused(self, n, size, window):
         with pytest.raises(Unusable):
             EqualBlockPermutation(n, size, 0, 0, window)
@@ -357,7 +336,7 @@ def test_places_asked_for_in_parts_and_in_any_order_are_those_asked_for_at_once(
 
 
 @pytest.mark.parametrize("lanes", [1, 5])
-def test_the_tables_kept_are_of_no_consequence(lanes):
+def test_earlier_calls_are_of_no_consequence(lanes):
     def order():
         return LanePermutation(BlockPermutation([100] * 90, 1, 2, 20), lanes)
 
@@ -367,12 +346,69 @@ def test_the_tables_kept_are_of_no_consequence(lanes):
     assert forwards == backwards[::-1] == [order().at(position) for position in places]
 
 
-def test_tables_of_earlier_calls_are_dropped():
-    order = BlockPermutation([1000] * 400, 0, 0, 16)
-    for start in range(0, order.n, 4096):
-        order.block(start, min(order.n, start + 4096))
-    tables = {name for each in order._sliding._used for name in each}
-    assert len(tables) <= 2 * (4 + 8 + 4)
+@pytest.mark.parametrize("world", [1, 8, 64, 512, 4096, 1 << 15])
+def test_a_position_costs_no_more_however_many_ranks_there_are(counted, world):
+    """Ranks take batches far apart, so that no two are of one step: tables of a step were made for 32 samples."""
+    plan = SamplingPlan(samples=10**12, batch=32, order=BlockShuffle(1000), seed=1)
+    first = next(batch_indices(plan, Cursor(0, 0), Place(world // 2, world)))
+    assert len(first) == 32
+    counted.clear()
+    for batch in islice(batch_indices(plan, Cursor(0, 0), Place(world // 2, world)), 272):
+        counted["positions"] += len(batch)
+    looked_up = 512 + 2 * 4096
+    assert counted["positions"] == 272 * 32 == looked_up
+    assert counted["hashes"] <= 28 * looked_up
+    assert counted["cells"] <= 8 * looked_up
+
+
+@pytest.mark.parametrize("lanes", [8, 64, 512, 4096, 1 << 15])
+def test_a_position_costs_no_more_however_many_lanes_a_rank_has(counted, lanes):
+    plan = SamplingPlan(samples=10**12, batch=max(64, lanes // 8), order=Lanes(1000, lanes=lanes), seed=1)
+    for batch in islice(batch_indices(plan, Cursor(0, 0), Place(3, 8)), 64):
+        counted["positions"] += len(batch)
+    assert counted["hashes"] <= 2 * 28 * max(counted["positions"], 512 + 4096)
+    assert counted["cells"] <= 2 * 80 * max(counted["positions"], 512 + 4096)
+    if lanes <= 64:  # lanes that follow one another share tables
+        assert counted["cells"] <= 8 * max(counted["positions"], 512 + 4096)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count hashes, and cells of the tables of steps."""
+    counts: Counter[str] = Counter()
+
+    def count(name, function):
+        def counting(values, *others):
+            found = function(values, *others)
+            counts[name] += found.size
+            return found
+
+        return counting
+
+    monkeypatch.setattr(shuffle, "mixed", count("hashes", shuffle.mixed))
+    monkeypatch.setattr(block_permutation, "_taken", count("cells", block_permutation._taken))
+    return counts
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 4096])
+@pytest.mark.parametrize(
+    ("blocks", "size", "window"),
+    [(3000, 40, 64), (1 << 31, 1000, 16), (1 << 40, 1 << 20, 160), (1 << 40, 300, 1), (1 << 58, 16, 1 << 58)],
+)
+def test_far_places_of_very_many_blocks_against_plain_integers(blocks, size, window, lanes, seed):
+    plain = EqualLanes(blocks, size, 5, 6, window, lanes)
+    order = LanePermutation(EqualBlockPermutation(plain.n, size, 5, 6, window), lanes)
+    generator = np.random.default_rng(seed)
+    positions = np.concatenate((generator.integers(plain.n, size=60), [0, 1, plain.n - 2, plain.n - 1]))
+    assert order.of(positions).tolist() == [plain.at(position) for position in positions.tolist()]
+
+
+def test_two_to_the_40_blocks_are_read_once_each():
+    """Over a run of places, blocks are as many as their samples fill."""
+    order = EqualBlockPermutation((1 << 40) * 1000, 1000, 0, 0, 16)
+    samples = order.block(5 * 10**14, 5 * 10**14 + 100_000)
+    assert len(np.unique(samples)) == 100_000
+    assert len(np.unique(samples // 1000)) <= 100 + 2 * 16
 
 
 class TestBlockShuffle:
@@ -413,5 +449,5 @@ class TestBlockShuffle:
     def test_each_argument_is_part_of_the_identity(self):
         orders = [BlockShuffle(8), BlockShuffle(9), BlockShuffle(8, 2), BlockShuffle([8]), BlockShuffle([9])]
         assert len({order.identity for order in orders}) == len(orders)
-        assert BlockShuffle(1000, 16).identity == "blocks 2: 1000 samples, window 16"  # as states hold it
+        assert BlockShuffle(1000, 16).identity == "blocks 3: 1000 samples, window 16"  # as states hold it
         assert max(len(order.identity) for order in orders) <= 200

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.data.order.protocol import Lookup
 
 _MOST = 1 << 62
+# Positions of each source that are looked up together, on average: a call of a laned source takes some 0.3 ms.
+_OF_SOURCE = 256
 _HERE, _GONE = 3, 2  # values of a source in a state: that of the mixture, or no longer part of it
 
 
@@ -79,6 +81,10 @@ class MixturePlan(SamplingPlan):
         if key not in self._made:
             self._made[key] = Draws(self.order, *key, self.seed, drop=self._drop)
         return self._made[key]
+
+    @property
+    def at_once(self) -> int:
+        return max(super().at_once, _OF_SOURCE * len(self.order.sources))
 
     @property
     def _drop(self) -> bool:

@@ -179,6 +179,11 @@ class SamplingPlan:
             return known[0]
         return next((lanes for lanes in known if self.shared(lanes, world)), world)
 
+    @property
+    def at_once(self) -> int:
+        """Positions that are looked up together."""
+        return _AT_ONCE
+
     def first(self, epoch: int) -> int:  # noqa: ARG002  for mixtures
         """Return the first position of an epoch that this plan knows: repeats begin there."""
         return 0
@@ -356,7 +361,7 @@ def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[
     first = plan.first(cursor.epoch)
     at_once = _FIRST
     while chunk := list(islice(source, max(1, at_once // plan.batch))):
-        at_once = _AT_ONCE
+        at_once = plan.at_once
         starts, stops = np.array(chunk, dtype=np.int64).T
         sizes = stops - starts
         ends = np.cumsum(sizes)

@@ -6,14 +6,18 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
+
+    _Numbers: TypeAlias = NDArray[np.uint64] | np.uint64
 
 MOST = 1 << 62  # samples of an order
 _SMALL = 1 << 16
@@ -22,6 +26,11 @@ _ROUNDS = 6
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 _ONE = np.uint64(1)
+_HALF = np.uint64(32)
+# Sets that are ranked by hashes: the network gives some orders of a handful more often than others.
+_FEW = 64
+# Rounds for a set. After six, neighbours of a set of 64 stay neighbours 9 % too often; after eight, 1 %.
+_TURNS = np.arange(8, dtype=np.uint64) * _GAMMA
 _LAST_SHIFT = np.uint64(31)
 
 
@@ -109,22 +118,70 @@ class Permutation(EpochOrder):
         return np.argsort(mixed(hashes ^ self._keys[1]), kind="stable").astype(np.int64)
 
     def _feistel(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        left, right = np.divmod(values, self._width)
-        size, other = self._height, self._width
-        for key in self._keys[:_ROUNDS]:
-            # Halve the hash so that the sum does not wrap around 2^64: otherwise two values could collide.
-            left, right = right, (left + (mixed(right ^ key) >> _ONE)) % size
-            size, other = other, size
-        return left * self._width + right
+        return _feistel(values, self._height, self._width, self._keys[:_ROUNDS])
 
     def _inverse(self, value: int) -> int:
         """Return the number that ``_feistel`` maps to ``value``."""
         left, right = divmod(value, int(self._width))
         for turn in reversed(range(_ROUNDS)):
             size = int(self._width if turn % 2 else self._height)
-            hashed = int(mixed(np.array([left], dtype=np.uint64) ^ self._keys[turn])[0]) >> 1
+            hashed = (int(mixed(np.array([left], dtype=np.uint64) ^ self._keys[turn])[0]) >> 32) * size >> 32
             left, right = (right - hashed) % size, left
         return left * int(self._width) + right
+
+
+def key_of_sets(seed: int, epoch: int, kind: str) -> NDArray[np.uint64]:
+    """Return the key of the permutations of all sets of a kind, for ``permute_within``."""
+    digest = hashlib.sha256(f"penstock sets 1: {seed} {epoch} {kind}".encode()).digest()
+    return np.frombuffer(digest[:16], "<u8").astype(np.uint64)
+
+
+def permute_within(
+    places: NDArray[np.int64], sizes: NDArray[np.int64], names: NDArray[np.int64], key: NDArray[np.uint64]
+) -> NDArray[np.int64]:
+    """Permute places within sets: each in [0, size) of the set ``name``; nothing is kept, whatever the sets.
+
+    All arguments but ``key`` have one element for each place. A set of fewer than 64 is ranked by hashes: every order
+    is equally likely. A larger one goes through the network of ``Permutation``.
+    """
+    keys = mixed(mixed((names.astype(np.uint64) + _ONE) * _GAMMA + key[0]) ^ key[1])
+    found, count = places.astype(np.uint64), sizes.astype(np.uint64)
+    height = np.ceil(np.sqrt(sizes)).astype(np.uint64)
+    few = np.flatnonzero(sizes < _FEW)
+    width = (count + height - _ONE) // height
+    rounds = [keys + turn for turn in _TURNS]
+    found = _feistel(found, height, width, rounds)
+    outside = np.flatnonzero(found >= count)
+    while outside.size:
+        again = [each[outside] for each in rounds]
+        found[outside] = _feistel(found[outside], height[outside], width[outside], again)
+        outside = outside[found[outside] >= count[outside]]
+    if few.size:
+        found[few] = _ranked(places[few], sizes[few], keys[few])
+    return found.astype(np.int64)
+
+
+def _ranked(places: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return how many hashes of the set of each place are below its own."""
+    every = np.arange(_FEW)
+    hashes = mixed((every.astype(np.uint64) + _ONE) * _GAMMA + keys[:, None])
+    below = hashes < np.take_along_axis(hashes, places[:, None], axis=1)
+    return np.count_nonzero(below & (every < sizes[:, None]), axis=1).astype(np.uint64)
+
+
+def _feistel(
+    values: NDArray[np.uint64], height: _Numbers, width: _Numbers, keys: Sequence[_Numbers]
+) -> NDArray[np.uint64]:
+    """Permute the values of rectangles; each round adds a number below ``size`` to one side, modulo ``size``."""
+    left = values // width
+    right = values - left * width
+    size, other = height, width
+    for key in keys:
+        moved = left + ((mixed(right ^ key) >> _HALF) * size >> _HALF)
+        # One that does not reach the size wraps around 2^64, and is the lesser itself.
+        left, right = right, np.minimum(moved, moved - size)
+        size, other = other, size
+    return left * width + right
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
