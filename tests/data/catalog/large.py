@@ -61,7 +61,7 @@ def peak_of(call):
 def added_bytes(make, call, small):
     """Return how many more bytes a call needs at its peak for each of the rows that ``make`` gives beyond ``small``."""
     rows, peaks = list[int](), list[int]()
-    for count in (small, 4 * small):
+    for count in (small, 3 * small):
         given = make(count)
         rows.append(sum(map(len, given)))
         peaks.append(peak_of(lambda given=given: call(*given))[1])

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.data.catalog.groups import KeyIndex, number_keys
 from penstock.errors import ManifestError, NotFound, StateMismatch, Unusable
 from tests.amounts import examples
+from tests.data.catalog.large import added_bytes, objects
 from tests.data.catalog.test_saved import _parts, _put, _sealed
 from tests.refusals import refused
 
@@ -270,6 +272,44 @@ class TestJoin:
     )
     def test_misuse_is_refused(self, catalogs, arguments, match):
         refused(Unusable, match, Catalog.join, catalogs, **arguments)
+
+
+_HASHES = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 2)), max_size=30)
+
+
+@given(_HASHES, _HASHES)
+def test_keys_are_told_apart_by_both_hashes(given_keys, others):
+    def digests(pairs):
+        return np.array(pairs, np.int64).reshape(-1, 2).T.copy()
+
+    numbers, count = number_keys(digests(given_keys))
+    different = [*dict.fromkeys(given_keys)]
+    assert count == len(different)
+    assert numbers.tolist() == [different.index(each) for each in given_keys]
+    index = KeyIndex(digests(different))
+    assert index.twice is None
+    assert index.find(digests(others)).tolist() == [
+        different.index(each) if each in different else -1 for each in others
+    ]
+    if count < len(given_keys):
+        first, second = KeyIndex(digests(given_keys)).twice
+        assert first < second
+        assert given_keys[first] == given_keys[second]
+
+
+def test_samples_are_formed_in_little_memory_for_each_object():
+    def make(count):
+        first, second = objects(count), objects(count, ".json")
+        return first, second[::2] + second[1::4]
+
+    def group(one):
+        return one.with_groups("stem", missing="drop")
+
+    def join(one, two):
+        return Catalog.join({"image": one, "text": two}, missing="none")
+
+    assert added_bytes(make, join, 24_000) < 64
+    assert added_bytes(lambda count: [make(count)[0] + make(count)[1]], group, 24_000) < 64
 
 
 class TestFile:

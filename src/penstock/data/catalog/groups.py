@@ -10,16 +10,17 @@ from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import chain, islice
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import Numbers, decode, encode, list_rows, pack_narrow, taken
+from penstock.data.catalog.columns.column import Numbers, encode, list_rows, pack_narrow, taken
 from penstock.data.catalog.columns.compact import Derived, compact_keys, derive_keys
 from penstock.data.catalog.columns.table import TableBuilder, gather_regions
 from penstock.data.catalog.labels import names, quote_some
-from penstock.data.catalog.rows import span_of
+from penstock.data.catalog.rows import at, span_of
 from penstock.data.shards.keys import Missing, called, rule_of
 from penstock.errors import Unusable
 from penstock.values import check_choice, common_folder
@@ -93,11 +94,13 @@ class FieldObjects(NamedTuple):
         )
 
 
-def _part(part: FieldObjects, rows: NDArray[np.int64]) -> FieldObjects:
+def _part(part: FieldObjects, rows: NDArray[np.integer[Any]]) -> FieldObjects:
     """Return the part of samples whose rows in ``part.table`` are given, -1 where they lack the field."""
-    there = rows >= 0
-    places = None if there.all() else pack_narrow(np.where(there, np.cumsum(there) - 1, -1))
-    return part._replace(table=gather_regions(part.table.take(rows[there])), places=places)
+    there, places = rows >= 0, None
+    if not there.all():
+        places = pack_narrow(np.where(there, np.cumsum(there, dtype=rows.dtype) - 1, -1))
+        rows = rows[there]
+    return part._replace(table=gather_regions(part.table.take(rows)), places=places)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -302,9 +305,15 @@ class NamedObjects(NamedTuple):
     table: Table
     rows: Rows
 
-    def names(self) -> Iterator[str]:
-        for block in names(self.table, self.rows, len(self.base.encode("utf-8", "surrogateescape"))):
-            yield from block
+    def blocks(self) -> Iterator[list[str]]:
+        """Yield the names of the objects, block by block."""
+        return names(self.table, self.rows, len(encode(self.base)))
+
+    def key(self, row: int) -> str:
+        return self.table.keys.text(self.table.object(row))
+
+    def name(self, row: int) -> str:
+        return self.key(row)[len(self.base) :]
 
 
 def group_objects(found: NamedObjects, rule: GroupRule, fields: tuple[str, ...], missing: Missing) -> Table:
@@ -312,58 +321,144 @@ def group_objects(found: NamedObjects, rule: GroupRule, fields: tuple[str, ...],
 
     No ``fields`` are all fields, sorted by name; for ``rule`` and ``missing`` see ``Catalog.with_groups``.
     """
-    samples, kinds = array("q"), array("q")
-    keys: dict[str, int] = {}
-    known = {field: number for number, field in enumerate(fields)}
     split = partial(called, rule, argument="group") if callable(rule) else _choose_rule(rule)
-    strange = list[str]()
-    for name in found.names():
-        pair = split(name)
-        if pair is None and not callable(rule):
-            strange.append(name)
-        if pair is None or (fields and pair[1] not in known):
-            samples.append(-1)
-            kinds.append(-1)
-            continue
-        samples.append(keys.setdefault(pair[0], len(keys)))
-        kinds.append(known.setdefault(pair[1], len(known)))
-        if len(known) > _MOST_FIELDS:
-            raise Unusable(f"group={rule!r} makes more than {_MOST_FIELDS} fields: pass fields=, or another group=")
-    if strange:
-        raise Unusable(
-            f"{len(strange)} objects have no key and field by group={rule!r}: {quote_some(strange)}; leave them out, "
-            f"e.g. with exclude={strange[:1]}"
-        )
-    of, field = np.frombuffer(samples, np.int64), np.frombuffer(kinds, np.int64)
-    rows = list_rows(found.rows)
-    names_of_fields = [*known] if fields else sorted(known)
-    order = np.array([names_of_fields.index(each) for each in known], dtype=np.int64)
-    if len(known) * len(keys) > _SPARSE * len(rows) + (1 << 20):
+    known = {field: number for number, field in enumerate(fields)}
+    field, digests = _split_names(found, split, known, rule)
+    of, samples = number_keys(digests)
+    del digests
+    if len(known) * samples > _SPARSE * len(found.rows) + (1 << 20):
         raise Unusable(f"group={rule!r} makes {len(known)} fields, which most samples lack: pass fields=")
-    places = np.full((len(known), len(keys)), -1, np.int64)
-    for number in range(len(known)):
-        mine = np.flatnonzero(field == number)
-        target = places[order[number]]
-        target[of[mine]] = rows[mine]
+    names_of_fields = [*known] if fields else sorted(known)
+    places = np.full((len(known), samples), -1, _row_type(found))
+
+    def key_at(sample: int) -> str:
+        pair = split(found.name(int(places[:, sample].max())))
+        return "" if pair is None else pair[0]
+
+    for name, number in known.items():
+        mine, target = of[field[field >= 0] == number], places[names_of_fields.index(name)]
+        rows = at(found.rows, np.flatnonzero(field == number))
+        target[mine] = rows
         if np.count_nonzero(target >= 0) < len(mine):
-            _refuse_twice([*keys], of[mine], [*known][number], found, rows[mine])
-    places = complete([*keys], places, names_of_fields, missing)
+            raise _occurs_twice(mine, name, found, rows, key_at)
+    places = complete(key_at, places, names_of_fields, missing)
     if missing == "error" or not known:
         _check_some(places, found, split)
     parts = {name: FieldObjects(found.root, found.base, bare(found.table)) for name in names_of_fields}
     return _build_sample_table(found.table, places, parts, rule)
 
 
-def _check_some(places: NDArray[np.int64], found: NamedObjects, split: _Rule) -> None:
+def _split_names(
+    found: NamedObjects, split: _Rule, known: dict[str, int], rule: GroupRule
+) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    """Return the number of each object's field, -1 for none, and the digests of the keys of the others.
+
+    ``known`` has the numbers of the fields that are taken; if it is empty, all are, and it is filled.
+    """
+    kinds, strange, salt, count = array("h"), list[str](), token_hex(8), 0
+    digests = np.empty((2, len(found.rows)), np.int64)
+    number = known.get if known else lambda field: known.setdefault(field, len(known))
+    for block in found.blocks():
+        keys = list[str]()
+        for name in block:
+            pair = split(name)
+            kind = None if pair is None else number(pair[1])
+            kinds.append(-1 if kind is None else kind)
+            if pair is None and not callable(rule):
+                strange.append(name)
+            if pair is not None and kind is not None:
+                keys.append(pair[0])
+            if len(known) > _MOST_FIELDS:
+                raise Unusable(f"group={rule!r} makes more than {_MOST_FIELDS} fields: pass fields=, or another group=")
+        digests[:, count : count + len(keys)] = _digest_keys(keys, salt)
+        count += len(keys)
+    if strange:
+        raise Unusable(
+            f"{len(strange)} objects have no key and field by group={rule!r}: {quote_some(strange)}; leave them out, "
+            f"e.g. with exclude={strange[:1]}"
+        )
+    return np.frombuffer(kinds, np.int16), digests[:, :count]
+
+
+def _row_type(*found: NamedObjects) -> type[np.signedinteger[Any]]:
+    return np.int32 if all(each.table.rows < 1 << 31 for each in found) else np.int64
+
+
+def _digest_keys(keys: Sequence[str], salt: str) -> NDArray[np.int64]:
+    """Return two hashes of each key: int64, shape (2, keys).
+
+    Keys with the same pair are taken for equal. Of a billion different keys, two have the same pair with a probability
+    of 10⁻²⁰; a random ``salt`` makes this hold whatever the keys are.
+    """
+    found = np.empty((2, len(keys)), np.int64)
+    found[0] = np.fromiter(map(hash, keys), np.int64, len(keys))
+    found[1] = np.fromiter((hash(salt + key) for key in keys), np.int64, len(keys))
+    return found
+
+
+def _sort_keys(digests: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Sort digests in place; return their former places, ascending for equal ones, and which repeat the one before."""
+    order = np.lexsort((digests[1], digests[0]))
+    for half in digests:
+        half[:] = half[order]
+    again = np.zeros(len(order), bool)
+    again[1:] = digests[0, 1:] == digests[0, :-1]
+    again[1:] &= digests[1, 1:] == digests[1, :-1]
+    return order, again
+
+
+def number_keys(digests: NDArray[np.int64]) -> tuple[NDArray[np.integer[Any]], int]:
+    """Return the number of each key, in the order of first occurrence, and how many there are; sorts the digests."""
+    order, again = _sort_keys(digests)
+    kind: np.dtype[np.integer[Any]] = np.dtype(np.int32 if len(order) < 1 << 31 else np.int64)
+    firsts: NDArray[np.int64] = order[~again]
+    number, found = np.zeros(len(firsts), kind), np.zeros(len(order), kind)
+    number[np.argsort(firsts)] = np.arange(len(firsts), dtype=kind)
+    found[order] = number[np.cumsum(~again, dtype=kind) - 1]
+    return found, len(firsts)
+
+
+class KeyIndex:
+    """Different keys in the order of their numbers, found by digests, which are sorted in place: 24 bytes a key.
+
+    Attributes:
+        twice: The numbers of two equal keys; None if there are none.
+    """
+
+    def __init__(self, digests: NDArray[np.int64]) -> None:
+        self._digests = digests
+        self._order, again = _sort_keys(digests)
+        at = int(np.argmax(again)) if again.any() else 0
+        self.twice = (int(self._order[at - 1]), int(self._order[at])) if at else None
+
+    def find(self, digests: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of each of some keys, -1 for others."""
+        found = np.full(digests.shape[1], -1, np.int64)
+        # Neighbours are found in the same cache lines.
+        asked = np.argsort(digests[0], kind="stable")
+        at = np.searchsorted(self._digests[0], digests[0, asked])
+        while len(asked):
+            inside = at < len(self._order)
+            asked, at = asked[inside], at[inside]
+            alike = self._digests[0, at] == digests[0, asked]
+            asked, at = asked[alike], at[alike]
+            same = self._digests[1, at] == digests[1, asked]
+            found[asked[same]] = self._order[at[same]]
+            # Another key with the same first hash would follow.
+            asked, at = asked[~same], at[~same] + 1
+        return found
+
+
+def _check_some(places: NDArray[np.integer[Any]], found: NamedObjects, split: _Rule) -> None:
     if len(found.rows) and not places.size:
-        pairs = map(split, islice(found.names(), _LOOKED_AT))
+        pairs = map(split, islice(chain.from_iterable(found.blocks()), _LOOKED_AT))
         there = quote_some(sorted({pair[1] for pair in pairs if pair is not None}))
         advice = f"fields must be some of those that occur, {there}" if there else "group must return a key"
         raise Unusable(f"none of the {len(found.rows)} objects is in a sample: {advice}")
 
 
 def _build_sample_table(
-    table: Table, places: NDArray[np.int64], parts: Mapping[str, FieldObjects], rule: GroupRule
+    table: Table, places: NDArray[np.integer[Any]], parts: Mapping[str, FieldObjects], rule: GroupRule
 ) -> Table:
     """Return the table of samples whose objects are the rows ``places`` of each of ``parts``, -1 for none.
 
@@ -379,9 +474,9 @@ def _build_sample_table(
 
 
 def complete(
-    keys: Sequence[str], places: NDArray[np.int64], fields: Sequence[str], missing: Missing
-) -> NDArray[np.int64]:
-    """Return the columns of ``places`` that ``missing`` leaves."""
+    key_at: Callable[[int], str], places: NDArray[np.integer[Any]], fields: Sequence[str], missing: Missing
+) -> NDArray[np.integer[Any]]:
+    """Return the columns of ``places`` that ``missing`` leaves; ``key_at`` gives the key of a sample for an error."""
     lacking = places < 0
     some: NDArray[np.bool_] = np.any(lacking, axis=0)
     if missing == "error" and some.any():
@@ -389,27 +484,32 @@ def complete(
         absent = ", ".join(repr(field) for field, lacks in zip(fields, lacking[:, at], strict=True) if lacks)
         present = ", ".join(field for field, lacks in zip(fields, lacking[:, at], strict=True) if not lacks)
         raise Unusable(
-            f"{int(some.sum())} of {len(some)} samples lack a field: {keys[at]!r} has no {absent}, only "
+            f"{int(some.sum())} of {len(some)} samples lack a field: {key_at(at)!r} has no {absent}, only "
             f'{present or "none"}; pass missing="drop" or missing="none", or the fields that all have as fields='
         )
-    left = np.flatnonzero(~some) if missing == "drop" else np.flatnonzero(~lacking.all(axis=0))
-    return places[:, left]
+    left = ~some if missing == "drop" else ~lacking.all(axis=0)
+    return places if left.all() else places[:, left]
 
 
-def _refuse_twice(
-    keys: Sequence[str], of: NDArray[np.int64], field: str, found: NamedObjects, rows: NDArray[np.int64]
-) -> None:
+def _occurs_twice(
+    of: NDArray[np.integer[Any]],
+    field: str,
+    found: NamedObjects,
+    rows: NDArray[np.int64],
+    key_at: Callable[[int], str],
+) -> Unusable:
+    """Return the error for a field whose objects, at ``rows``, belong to the samples ``of``, some to the same."""
     numbers, counts = np.unique(of, return_counts=True)
     twice = int(numbers[np.argmax(counts)])
-    both = [decode(found.table.keys[found.table.object(int(row))]) for row in rows[of == twice][:2].tolist()]
-    raise Unusable(
-        f"the sample {keys[twice]!r} has the field {field!r} twice: {both[0]!r} and {both[-1]!r} "
+    both = [found.key(int(row)) for row in rows[of == twice][:2]]
+    return Unusable(
+        f"the sample {key_at(twice)!r} has the field {field!r} twice: {both[0]!r} and {both[-1]!r} "
         f"({int((counts > 1).sum())} samples have one twice); leave one out (exclude=…), or pass another group="
     )
 
 
-def key_objects(found: NamedObjects, on: object, field: str) -> list[str | None]:
-    """Return the key of each object by a rule, or as given one by one."""
+def key_objects(found: NamedObjects, on: object, field: str) -> Iterator[list[str | None]]:
+    """Yield the key of each object by a rule, or as given one by one, block by block."""
     if found.table.units is not None:
         raise Unusable(
             f"the entries of {field!r} are in units that are decoded as a whole (row groups, compressed shards), and "
@@ -419,7 +519,8 @@ def key_objects(found: NamedObjects, on: object, field: str) -> list[str | None]
         given: list[Any] = [*on]
         if len(given) != len(found.rows) or not all(each is None or isinstance(each, str) for each in given):
             raise Unusable(f"on= of {field!r} must be one key (a str) for each of its {len(found.rows)} entries")
-        return given
+        yield given
+        return
     try:
         rule = key_of(on) if isinstance(on, str) or callable(on) else None
     except Unusable:
@@ -429,48 +530,94 @@ def key_objects(found: NamedObjects, on: object, field: str) -> list[str | None]
             'on must be "stem", a regular expression with the group (?P<key>…), a function of the name, or a list of '
             f"keys, got {on!r}"
         )
-    lacking, keys = list[str](), list[str | None]()
-    for name in found.names():
-        keys.append(rule(name))
-        if keys[-1] is None and not callable(on):
-            lacking.append(name)
+    lacking = list[str]()
+    for block in found.blocks():
+        keys = [*map(rule, block)]
+        if not callable(on):
+            lacking += [name for name, key in zip(block, keys, strict=True) if key is None]
+        yield keys
     if lacking:
         raise Unusable(f"{len(lacking)} entries of {field!r} have no key by on={on!r}: {quote_some(lacking)}")
-    return keys
+
+
+def _digest_objects(
+    found: NamedObjects, on: object, field: str, salt: str
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield the rows of objects that have a key, and its digest, block by block."""
+    start = 0
+    for keys in key_objects(found, on, field):
+        there = np.fromiter((key is not None for key in keys), bool, len(keys))
+        yield (
+            at(found.rows, start + np.flatnonzero(there)),
+            _digest_keys([key for key in keys if key is not None], salt),
+        )
+        start += len(keys)
+
+
+def _index_keys(
+    keyed: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]], total: int
+) -> tuple[KeyIndex, NDArray[np.int64]]:
+    """Return the index of the keys of at most ``total`` objects, given as ``_digest_objects`` does, and their rows."""
+    digests, rows, count = np.empty((2, total), np.int64), np.empty(total, np.int64), 0
+    for some, found in keyed:
+        rows[count : count + len(some)] = some
+        digests[:, count : count + len(some)] = found
+        count += len(some)
+    return KeyIndex(digests[:, :count]), rows[:count]
+
+
+def _place_objects(
+    keyed: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]], index: KeyIndex, places: NDArray[np.integer[Any]]
+) -> tuple[int, int, int] | None:
+    """Set the row of the object of each key in ``places``; return a key that occurs twice, and its two rows."""
+    for found, digests in keyed:
+        numbers = index.find(digests)
+        rows, numbers = found[numbers >= 0], numbers[numbers >= 0]
+        before, order = places[numbers], np.arange(len(rows))
+        places[numbers] = order
+        # The last of equal keys stays.
+        twice = (before >= 0) | (places[numbers] != order)
+        if twice.any():
+            at = int(np.argmax(twice))
+            rest = (before[at] if before[at] >= 0 else rows[places[numbers[at]]]), rows[at]
+            return int(numbers[at]), int(rest[0]), int(rest[1])
+        places[numbers] = rows
+    return None
 
 
 def join_catalogs(catalogs: Mapping[str, NamedObjects], on: object, missing: Missing) -> Table:
     """Return the table of the samples that entries of several catalogs make: see ``Catalog.join``."""
-    fields = [*catalogs]
+    fields, salt = [*catalogs], token_hex(8)
     if not isinstance(on, Mapping):
         on = dict.fromkeys(fields, on)
     elif odd := sorted({*map(str, on)} ^ {*fields}):
         raise Unusable(f"on= must have a rule for each field, and {', '.join(odd)} is only in one of the two")
-    numbers: dict[str, int] = {}
-    places = np.zeros((0, 0), np.int64)
-    for field, found in catalogs.items():
-        keys, rows = key_objects(found, on[field], field), list_rows(found.rows)
-        if field == fields[0]:
-            numbers = {key: at for at, key in enumerate(dict.fromkeys(key for key in keys if key is not None))}
-            places = np.full((len(fields), len(numbers)), -1, np.int64)
-        mine = places[fields.index(field)]
-        for key, row in zip(keys, rows.tolist(), strict=True):
-            if key is None or (number := numbers.get(key)) is None:
-                continue
-            if mine[number] >= 0:
-                both = [decode(found.table.keys[found.table.object(each)]) for each in (int(mine[number]), row)]
-                raise Unusable(f"the key {key!r} occurs twice in {field!r}: {both[0]!r} and {both[1]!r}")
-            mine[number] = row
-    places = complete([*numbers], places, fields, missing)
-    if numbers and not places.size:
-        raise Unusable(
-            f"no key of {fields[0]!r}, such as {next(iter(numbers))!r}, occurs in all other catalogs: pass another on="
-        )
+    lead, rule = catalogs[fields[0]], on[fields[0]]
+    if isinstance(rule, Iterable) and not isinstance(rule, str):
+        # An error reads the keys again.
+        rule = [*rule]
+
+    def key_at(sample: int) -> str:
+        keys = chain.from_iterable(key_objects(lead, rule, fields[0]))
+        return next(islice((key for key in keys if key is not None), sample, None))
+
+    index, first = _index_keys(_digest_objects(lead, rule, fields[0], salt), len(lead.rows))
+    places = np.full((len(fields), len(first)), -1, _row_type(*catalogs.values()))
+    places[0] = first
+    twice = None if index.twice is None else (index.twice[0], *(int(first[at]) for at in index.twice))
+    for field, mine in zip(fields, places, strict=True):
+        if field != fields[0]:
+            twice = _place_objects(_digest_objects(catalogs[field], on[field], field, salt), index, mine)
+        if twice is not None:
+            both = [catalogs[field].key(row) for row in twice[1:]]
+            raise Unusable(f"the key {key_at(twice[0])!r} occurs twice in {field!r}: {both[0]!r} and {both[1]!r}")
+    del index
+    places = complete(key_at, places, fields, missing)
+    if len(first) and not places.size:
+        key = key_at(0)
+        raise Unusable(f"no key of {fields[0]!r}, such as {key!r}, occurs in all other catalogs: pass another on=")
     parts = {name: FieldObjects(each.root, each.base, bare(each.table)) for name, each in catalogs.items()}
-    rule = on[fields[0]]
-    return _build_sample_table(
-        catalogs[fields[0]].table, places, parts, rule if isinstance(rule, str) or callable(rule) else ""
-    )
+    return _build_sample_table(lead.table, places, parts, rule if isinstance(rule, str) or callable(rule) else "")
 
 
 def named_groups(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _QUOTED = 3  # names in an error
 _KNOWN = 10  # labels in an error
+_NAMES = 1 << 12  # names that are texts at once
 
 
 def label_of(table: Table, row: int) -> object:
@@ -75,7 +76,7 @@ def mask_labels(table: Table, rows: Rows, labels: object) -> NDArray[np.bool_]:
 
 def names(table: Table, rows: Rows, skip: int) -> Iterator[list[str]]:
     """Yield the keys of ``rows`` without their first ``skip`` bytes, block by block."""
-    for block in blocks(rows):
+    for block in blocks(rows, _NAMES):
         ends, data = table.keys.joined(table.objects(block))
         raw = data.tobytes()
         if raw.isascii():

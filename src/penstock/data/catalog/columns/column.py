@@ -298,8 +298,7 @@ def pack_narrow(values: NDArray[np.integer[Any]]) -> Numbers:
     return pack([values], narrow=True)[0]
 
 
-_BLOCK = 1 << 16  # rows handled at once
-CHECKED = 1 << 14  # rows of a file that are checked at once, in about 30 bytes each
+_BLOCK = 1 << 14  # rows handled at once
 
 
 def encode(key: str) -> bytes:
@@ -334,8 +333,9 @@ def list_rows(rows: Rows) -> NDArray[np.int64]:
     return np.arange(rows.start, rows.stop, rows.step) if isinstance(rows, range) else rows.astype(np.int64)
 
 
-def blocks(rows: Rows, size: int = _BLOCK) -> Iterator[Rows]:
-    """Yield the rows in runs of at most ``size``."""
+def blocks(rows: Rows, size: int = 0) -> Iterator[Rows]:
+    """Yield the rows in runs of at most ``size`` (0: 16,384)."""
+    size = size or _BLOCK
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 

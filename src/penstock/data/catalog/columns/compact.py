@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.data.catalog.columns.column import (
-    CHECKED,
     Column,
     Numbers,
     Packing,
@@ -77,7 +76,7 @@ class Stepped(Strings):
             raise ValueError("offsets that do not fit together")
         size = len(self._data)
         wrong, before = not len(self) or bases.max() > size or ends.max() > size, 0  # so that no sum passes 2⁶³
-        for rows in blocks(range(0 if wrong else len(self)), CHECKED):
+        for rows in blocks(range(0 if wrong else len(self))):
             starts, stops = self.bounds(rows)
             wrong = wrong or starts[0] != before or (starts[1:] != stops[:-1]).any() or (stops < starts).any()
             before = int(stops[-1])
@@ -418,7 +417,7 @@ class Affixed(Strings):
             raise ValueError("blocks without a string")
         if bases[0] != 0 or bases.max() > size or bounds.max() > size:  # so that no sum passes 2⁶³
             raise ValueError("bounds lead outside the strings")
-        step = CHECKED // _STEP
+        step = _ROWS // _STEP
         for first in range(0, len(bases), step):
             starts, ends = bases[first : first + step], bounds[_BOUNDS * first : _BOUNDS * (first + step)]
             back = ends[1:] < ends[:-1]

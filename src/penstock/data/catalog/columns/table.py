@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.data.catalog.columns.column import (
-    CHECKED,
     DTYPES,
     Column,
     Numbers,
@@ -155,12 +154,12 @@ class Table:
         if objects.dtype.kind != "u" or offsets.dtype.kind not in "iu" or offsets.dtype == np.uint64:
             raise ValueError("ranges of another type")
         # Otherwise a small file could repeat a long key a million times.
-        if any(self.keys.lengths(some).max() > RANGED_KEY_BYTES for some in blocks(range(len(self.keys)), CHECKED)):
+        if any(self.keys.lengths(some).max() > RANGED_KEY_BYTES for some in blocks(range(len(self.keys)))):
             raise ValueError("ranges of an object whose key is too long")
         if {len(objects), len(offsets)} != {self.rows} or (len(objects) and objects.max() >= len(self.keys)):
             raise ValueError("ranges of unknown objects")
         outside = offsets.min(initial=0) < -1
-        for rows in blocks(range(self.rows), CHECKED):
+        for rows in blocks(range(self.rows)):
             starts, lengths = (taken(each, rows).astype(np.int64) for each in (offsets, sizes))
             # The sum passes 2⁶³ only if it becomes negative.
             outside = outside or (((lengths < 0) | (starts + lengths < 0)) & (starts >= 0)).any()

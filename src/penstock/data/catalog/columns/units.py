@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from penstock.data.catalog.columns.column import CHECKED, Numbers, blocks, list_used, pack, taken
+from penstock.data.catalog.columns.column import Numbers, blocks, list_used, pack, taken
 from penstock.data.shards.format import UnitPiece
 from penstock.values import Span
 
@@ -82,7 +82,7 @@ class UnitTable(NamedTuple):
         if any(each.values.dtype.kind not in "iu" or each.values.dtype == np.uint64 for each in self):
             raise ValueError("units of another type")
         rows, firsts, decoded, ends, starts, stops = (each.values for each in self)
-        count, known = len(firsts), list(blocks(range(len(rows)), CHECKED))
+        count, known = len(firsts), list(blocks(range(len(rows))))
         if len(rows) != len(offsets) or {len(decoded), len(ends)} != {count} or len(starts) != len(stops):
             raise ValueError("columns of units with different lengths")
         if len(rows) and (rows.min() < 0 or rows.max() >= count):
