@@ -304,6 +304,19 @@ MUTANTS = {
         'merged.append(Span(key, start, stop, "" if merged else etag))',
         ("tables",),
     ),
+    "retry-after": Mutant(
+        "a Retry-After beyond the patience is waited for",
+        "engine/operations/policy.py",
+        "failure.elapsed_s + wait_s > patience_s",
+        "failure.elapsed_s + min(wait_s, options.cap_s) > patience_s",
+    ),
+    "page-twice": Mutant(
+        "a page of a listing is requested again while its request is in flight",
+        "engine/listing/keyspace.py",
+        "len(part.pages) < _QUOTA and id(part) not in flying:",
+        "len(part.pages) < _QUOTA:",
+        ("pages",),
+    ),
 }
 
 

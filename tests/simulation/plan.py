@@ -8,8 +8,10 @@ from random import Random
 from tests.simulation.store import Weather
 
 DIALECTS = ("s3", "gcs", "oss", "azure")
+# A refusal that asks for more patience than clients have.
+LATER = "503-later"
 # Faults that a client must survive, whatever it does.
-ANSWERS = ("500", "502", "503", "503-after", "504", "429", "408", "error-200")
+ANSWERS = ("500", "502", "503", "503-after", LATER, "504", "429", "408", "error-200")
 BREAKS = ("reset", "empty", "idle", "lost", "reset-headers", "reset-body", "truncate", "stall", "stall-body", "drip")
 # Answers that are wrong, and that a client must notice.
 LIES = ("longer", "range-whole", "range-200", "range-other", "garbage", "etag", "duplicate")

@@ -22,7 +22,7 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.values import Span
-from tests.simulation.plan import LIES
+from tests.simulation.plan import LATER, LIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -138,6 +138,7 @@ class watched:  # noqa: N801  a context manager
         # Refused credentials are renewed; when patience ends meanwhile, the refusal is the last error.
         refused = self.world.store.tokens is not None and (isinstance(error, Denied) or type(error) is Unusable)
         in_vain = refused and self.world.store.tokens.renewed_in_vain(self.since)
+        in_vain = in_vain or LATER in happened
         if (isinstance(error, Transient) or refused) and not in_vain and took_s < PATIENCE_S * 0.5:
             raise Wrong(f"given up after {took_s:.1f} s: {error!r}") from error
         if isinstance(error, Damaged) and not happened & {*LIES, "truncate"} and not self.explained():

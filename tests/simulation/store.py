@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.simulation.clock import Clock
 
 BUCKET = "bucket"
+# Beyond all patience; a client gives up at once, or the run takes too long.
+_LATER = replace(FAULTS["503-after"], name="503-later", headers=(("Retry-After", "600"),))
 _CONDITIONS = ("if-match", "if-generation-match")
 
 
@@ -203,7 +205,7 @@ class SimulatedStore:
         if not weather.faults or dice.random() >= weather.faulty:
             return None
         name = dice.choice(weather.faults)
-        fault = self.words.faults.get(name, FAULTS[name])
+        fault = _LATER if name == _LATER.name else self.words.faults.get(name, FAULTS[name])
         return fault if _can(fault, request, reused=reused) else None
 
     def _answered(self, request: Request, fault: Fault | None) -> Answer:

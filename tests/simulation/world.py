@@ -133,6 +133,8 @@ class World:
             tokens, hedges = policy.tokens, policy.hedges
             if not 0 <= tokens.left <= tokens.limit:
                 raise AssertionError(f"{tokens.left} of {tokens.limit} quick retries are left")
+            if policy.scratch._held_bytes:
+                raise AssertionError(f"buffers of {policy.scratch._held_bytes} bytes are in use, and no operation is")
             if hedges.open:
                 raise AssertionError(f"second requests are open, and no operation is: {hedges.open}")
             if hedges.made > hedging.SHARE * self.store.requests + hedging._MOST:

@@ -7,6 +7,7 @@ import random
 import sys
 from collections import Counter, OrderedDict, defaultdict
 from copy import copy
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from torch.distributed.tensor import Replicate, distribute_tensor, init_device_m
 
 import penstock as ps
 from penstock.errors import CheckpointError, Unusable
+from penstock.testing.faults import FAULTS, Match
 from tests.checkpoint.run.nested import blank, difference, holds_tensors, state
 from tests.edges.launch import ranks
 
@@ -256,6 +258,17 @@ def test_places_that_do_not_fit_are_refused_by_name(alone, tmp_path):
     ):
         with pytest.raises(Unusable, match=message):
             run.restore(into=into)
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3, 4])
+@pytest.mark.parametrize("fault", ["denied", "503"])
+def test_a_manifest_that_cannot_be_read_raises_the_store_s_error_on_a_restore(alone, server, fault, nth):
+    store = replace(server.store, retry=ps.RetryOptions(attempts=2))
+    run = ps.CheckpointManager("s3://bucket/run", store=store).across(alone)
+    run.save(1, {"a": torch.ones(2)})
+    server.fail(FAULTS[fault], when=Match(key="run/000000000001/checkpoint.json", nth=nth, times=None))
+    with pytest.raises(ps.errors.Denied if fault == "denied" else ps.errors.Transient):
+        run.restore(1, into={"a": torch.zeros(2)})
 
 
 def main() -> None:

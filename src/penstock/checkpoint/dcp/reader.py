@@ -170,6 +170,8 @@ class StorageReader(Located, storage.StorageReader):
         super().reset(checkpoint_id)
         self._marker: Marker | None = None
         self._failure: Exception | None = None
+        # Metadata that was read before the load, which returns it once.
+        self.known: Metadata | None = None
         self._load_id = str(uuid4())
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ANN401, ARG002  torch's; it looks for "kwargs"
@@ -180,6 +182,9 @@ class StorageReader(Located, storage.StorageReader):
             CheckpointError: The metadata is damaged.
         """
         rank = kwargs.get("rank")
+        known, self.known = self.known, None
+        if known is not None:
+            return known
         if rank is None:
             self._failure = None
         if rank is not None and self._failure is not None:

@@ -146,6 +146,8 @@ class Ranks:
         nodes = self.everywhere(lambda: Nodes(state))
         mine = str(self.rank if self.rank < saved_by else 0)
         planner = LoadPlanner(state, nodes, self._others(set(nodes.places)), mine)
+        # Torch would turn an error into an AssertionError.
+        reader.known = self.everywhere(reader.read_metadata)
         self._together(lambda: load({}, storage_reader=reader, planner=planner, **self._how()))
         self.everywhere(planner.fill)
         for key, each in state.items():
