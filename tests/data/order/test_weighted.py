@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.data.order import weighted
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.protocol import Order
 from penstock.data.order.sampling import Cursor, SamplingPlan
@@ -91,6 +93,118 @@ def test_heavy_samples_come_first_without_replacement_and_often_with_it():
     often = epoch_of(ps.order.WeightedShuffle(weights, replacement=True, epoch_samples=10_000))
     assert 0.88 < (often < 50).mean() < 0.92
     assert len(set(often.tolist())) == 100
+
+
+@given(
+    weights=st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1e3)), min_size=1, max_size=400).filter(
+        lambda weights: max(weights) > 1e-199
+    ),
+    at_once=st.sampled_from([64, 128, 1 << 16]),
+    stretch=st.integers(1, 100),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=examples(60))
+def test_stretches_joined_are_the_order_of_all_arrivals(weights, at_once, stretch, seed):
+    key, given_weights = weighted.key_of(seed, ""), np.array(weights)
+    there = np.flatnonzero(given_weights)
+    with np.errstate(over="ignore"):
+        times = np.abs(np.log(1 - weighted.fractions(there, key))) / given_weights[there]
+    expected = there[np.argsort(np.minimum(times, np.finfo(float).max), kind="stable")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weighted, "_AT_ONCE", at_once)
+        patch.setattr(weighted, "_LEAST_STRETCH", stretch)
+        patch.setattr(weighted, "_STRETCHES", 1000)
+        race = weighted.Race(given_weights, key, len(there))
+        assert race.samples(np.arange(len(there))).tolist() == expected.tolist()
+        some = np.random.default_rng(seed).integers(len(there), size=30)
+        assert race.samples(some).tolist() == expected[some].tolist()
+        short = weighted.Race(given_weights, key, max(1, len(there) // 2))
+        assert (
+            short.samples(np.arange(max(1, len(there) // 2))).tolist() == expected[: max(1, len(there) // 2)].tolist()
+        )
+
+
+@given(
+    weights=st.lists(st.one_of(st.just(0.0), st.floats(1e-10, 1e3)), min_size=1, max_size=400).filter(any),
+    at_once=st.sampled_from([64, 128, 1 << 16]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=examples(60))
+def test_independent_draws_are_those_of_one_running_total(weights, at_once, seed):
+    given_weights, key = np.array(weights), weighted.key_of(seed, "")
+    running = np.cumsum(given_weights)
+    numbers = weighted.fractions(np.arange(500), key) * running[-1]
+    expected = np.searchsorted(running, numbers, side="right")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weighted, "_AT_ONCE", at_once)
+        sums = weighted._running_sums(given_weights)
+        found = weighted.independent(given_weights, sums, key, np.arange(500))
+    assert found.tolist() == expected.tolist()
+    assert (given_weights[found] > 0).all()
+
+
+@pytest.mark.parametrize("samples", [10**5, 10**6, 4 * 10**6])
+def test_an_epoch_with_replacement_begins_at_once_and_a_draw_costs_the_same(samples, counted):
+    order = ps.order.WeightedShuffle(np.arange(samples) % 7, replacement=True)
+    lookup = order.epoch(samples, 1, 2)
+    assert not counted
+    lookup(np.arange(1000))
+    assert counted == {"fractions": 1000}
+    assert order._running.nbytes <= samples / 7
+
+
+@pytest.mark.parametrize("samples", [10**6, 4 * 10**6])
+def test_an_epoch_without_replacement_begins_after_two_passes_and_sorts_a_sixteenth(samples, counted):
+    weights = np.random.default_rng(0).pareto(1.5, samples)
+    weights.setflags(write=False)
+    order = ps.order.WeightedShuffle(weights)
+    assert order.weights is weights
+    tracemalloc.start()
+    try:
+        lookup = order.epoch(samples, 1, 2)
+        lookup(np.arange(1000))
+        kept, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert counted == {"fractions": 2 * samples}
+    lookup(np.arange(1000, 50_000))
+    assert counted == {"fractions": 2 * samples}
+    [(_, found)] = [lookup.__self__._known]
+    assert len(found) <= samples / 16 * 1.3 + 2**16
+    assert kept <= samples + 2 * 2**20
+    assert peak <= 4 * samples + 8 * 2**20
+    lookup(np.array([samples - 1]))
+    assert counted == {"fractions": 3 * samples}
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Count the weights whose hashes are computed."""
+    counts: Counter[str] = Counter()
+    inner = weighted.fractions
+
+    def fractions(positions, key):
+        counts["fractions"] += len(positions)
+        return inner(positions, key)
+
+    monkeypatch.setattr(weighted, "fractions", fractions)
+    return counts
+
+
+def test_only_an_array_that_nobody_can_change_is_not_copied(tmp_path):
+    weights = np.arange(5.0)
+    view = weights[:]
+    view.setflags(write=False)
+    order = ps.order.WeightedShuffle(view)
+    weights[0] = 7
+    assert order.weights[0] == 0
+    np.save(tmp_path / "weights.npy", weights)
+    mapped = np.load(tmp_path / "weights.npy", mmap_mode="r")
+    order = ps.order.WeightedShuffle(mapped)
+    assert np.shares_memory(order.weights, mapped)
+    assert order.identity == ps.order.WeightedShuffle(weights.tolist()).identity
+    assert ps.order.WeightedShuffle(mapped[::2]).weights.tolist() == [7, 2, 4]
+    assert pickle.loads(pickle.dumps(order)).identity == order.identity
 
 
 def test_epochs_and_seeds_differ_and_the_same_ones_are_the_same():

@@ -13,7 +13,7 @@ import numpy as np
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
@@ -166,11 +166,12 @@ def _ranked(places: NDArray[np.int64], sizes: NDArray[np.int64], keys: NDArray[n
     every = np.arange(_FEW)
     hashes = mixed((every.astype(np.uint64) + _ONE) * _GAMMA + keys[:, None])
     below = hashes < np.take_along_axis(hashes, places[:, None], axis=1)
-    return np.count_nonzero(below & (every < sizes[:, None]), axis=1).astype(np.uint64)
+    ranks: NDArray[np.uint64] = np.count_nonzero(below & (every < sizes[:, None]), axis=1).astype(np.uint64)
+    return ranks
 
 
 def _feistel(
-    values: NDArray[np.uint64], height: _Numbers, width: _Numbers, keys: Sequence[_Numbers]
+    values: NDArray[np.uint64], height: _Numbers, width: _Numbers, keys: Iterable[_Numbers]
 ) -> NDArray[np.uint64]:
     """Permute the values of rectangles; each round adds a number below ``size`` to one side, modulo ``size``."""
     left = values // width
@@ -181,7 +182,8 @@ def _feistel(
         # One that does not reach the size wraps around 2^64, and is the lesser itself.
         left, right = right, np.minimum(moved, moved - size)
         size, other = other, size
-    return left * width + right
+    found: NDArray[np.uint64] = left * width + right
+    return found
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from penstock.errors import Bug, Unusable
 from penstock.values import switch, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _FRACTION_BITS = 53
 _RANGE = 1e200  # the greatest weight, and its reciprocal
+# Weights that share a running total, and weights of a pass that are in hand at a time.
+_BLOCK, _AT_ONCE = 64, 1 << 16
+# Stretches of an epoch that are sorted one after the other, and the least of them.
+_STRETCHES, _LEAST_STRETCH = 16, 1 << 16
+# Intervals of time: the exponent of a number, and five bits more.
+_TIME_BITS = 16
+_INTERVAL = np.uint64(64 - 1 - _TIME_BITS)
+_LAST_TIME = np.finfo(np.float64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +52,11 @@ class WeightedShuffle:
 
     Samples come one by one from the whole dataset, each in a separate request: it is not for rows of Parquet files
     and compressed shards. To weigh several datasets, use ``ps.Mix``.
+
+    An array of weights takes 8 bytes a sample, copied unless it is a read-only array of float64, such as
+    ``np.load(path, mmap_mode="r")``, which the processes of a machine share. With replacement, a sample takes some
+    microseconds and an epoch begins at once. Without, an epoch begins after some 30 ns for each weight, and again
+    that long each time a sixteenth of it has passed.
 
     Attributes:
         weights: Weight of each class by name, of which only the proportion counts; or a sequence or array with the
@@ -76,6 +89,8 @@ class WeightedShuffle:
     # The samples sorted by class, and the number of them in each class; None: not fitted, or weights by sample.
     _members: NDArray[np.int64] | NDArray[np.uint32] | None = field(default=None, init=False, repr=False)
     _sizes: tuple[int, ...] = field(default=(), init=False, repr=False)
+    # With replacement, the running totals of the samples' weights.
+    _running: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), init=False, repr=False)
     identity: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -89,7 +104,10 @@ class WeightedShuffle:
         if isinstance(self.weights, Mapping):
             object.__setattr__(self, "weights", dict(self.weights))
         elif self.weights is not None:
-            object.__setattr__(self, "weights", by_sample(self.weights))
+            weights = by_sample(self.weights)
+            object.__setattr__(self, "weights", weights)
+            if self.replacement:
+                object.__setattr__(self, "_running", _running_sums(weights))
         if self.temperature is not None:
             by_temperature(self.temperature, {})
         object.__setattr__(self, "identity", f"weighted 1: {self._digest()}")
@@ -97,10 +115,12 @@ class WeightedShuffle:
     def _digest(self) -> str:
         """Return sixteen hexadecimal digits that identify the arguments, and classes once they are known."""
         weights = self.weights
-        shown = weights.tobytes() if isinstance(weights, np.ndarray) else repr(weights).encode("utf-8", "surrogatepass")
+        shown = weights.data if isinstance(weights, np.ndarray) else repr(weights).encode("utf-8", "surrogatepass")
         rest = f"{self.by} {self.temperature} {self.replacement} {self.epoch_samples} {self._sizes}"
-        members = b"" if self._members is None else self._members.tobytes()
-        return hashlib.sha256(b"\n".join((shown, rest.encode("utf-8", "surrogatepass"), members))).hexdigest()[:16]
+        found = hashlib.sha256(shown)
+        found.update(f"\n{rest}\n".encode("utf-8", "surrogatepass"))
+        found.update(b"" if self._members is None else self._members.data)
+        return found.hexdigest()[:16]
 
     @property
     def needs_classes(self) -> bool:
@@ -164,8 +184,8 @@ class WeightedShuffle:
         if isinstance(self.weights, np.ndarray):
             key = key_of(seed, f"epoch {epoch}")
             if self.replacement:
-                return partial(independent, np.cumsum(self.weights), key)
-            return partial(np.take, _without_replacement(self.weights, key, total))
+                return partial(independent, self.weights, self._running, key)
+            return Race(self.weights, key, total).samples
         inner = _Independent() if self.replacement else FullShuffle()
         names = [*self.weights] if isinstance(self.weights, Mapping) else []
         sources = tuple(
@@ -200,7 +220,7 @@ def _of_members(members: NDArray[Any] | None, lookup: Lookup, positions: NDArray
 
 def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
     try:
-        found = np.array(weights, dtype=np.float64)
+        found = weights if _is_fixed(weights) else np.array(weights, dtype=np.float64)
     except (TypeError, ValueError):
         found = np.zeros((0, 0))
     if found.ndim != 1 or isinstance(weights, (str, bytes)):
@@ -214,6 +234,16 @@ def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
     return found
 
 
+def _is_fixed(weights: object) -> TypeGuard[NDArray[np.float64]]:
+    """Return whether nobody can change an array of float64 through NumPy, so that it needs no copy."""
+    each: object = weights
+    while isinstance(each, np.ndarray):
+        if each.flags.writeable or each.dtype != np.float64:
+            return False
+        each = each.base
+    return isinstance(weights, np.ndarray) and weights.flags.c_contiguous
+
+
 def key_of(seed: int, scope: str) -> np.uint64:
     text = f"penstock weighted 1: {seed} {scope}".encode("utf-8", "surrogatepass")
     return np.uint64(int.from_bytes(hashlib.sha256(text).digest()[:8], "little"))
@@ -225,22 +255,95 @@ def fractions(positions: NDArray[np.int64], key: np.uint64) -> NDArray[np.float6
     return (hashes >> np.uint64(64 - _FRACTION_BITS)).astype(np.float64) * 2.0**-_FRACTION_BITS
 
 
-def independent(running: NDArray[np.float64], key: np.uint64, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def _running_sums(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the running total of the weights at the end of each block of 64."""
+    found, total = [np.zeros(1)], 0.0
+    for start in range(0, len(weights), _AT_ONCE):
+        # As one sum over all weights would add them.
+        sums = weights[start : start + _AT_ONCE].copy()
+        sums[0] += total
+        np.cumsum(sums, out=sums)
+        found.append(sums[_BLOCK - 1 :: _BLOCK].copy())
+        total = sums[-1]
+    return np.concatenate([*found, [total]])
+
+
+def independent(
+    weights: NDArray[np.float64], running: NDArray[np.float64], key: np.uint64, positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
     """Return the sample in whose part of the running total each position's number falls."""
-    found: NDArray[np.int64] = np.searchsorted(running, fractions(positions, key) * running[-1], side="right")
+    total = running[-1]
+    numbers = np.minimum(fractions(positions, key) * total, np.nextafter(total, 0))
+    found = np.empty_like(positions)
+    for start in range(0, len(positions), _AT_ONCE // _BLOCK):
+        number = numbers[start : start + _AT_ONCE // _BLOCK, np.newaxis]
+        block = np.searchsorted(running[1:], number[:, 0], side="right")
+        cells = block[:, np.newaxis] * _BLOCK + np.arange(_BLOCK)
+        held = np.where(cells < len(weights), weights[np.minimum(cells, len(weights) - 1)], 0)
+        ends = np.cumsum(np.concatenate((running[block, np.newaxis], held), axis=1), axis=1)[:, 1:]
+        found[start : start + len(number)] = block * _BLOCK + np.count_nonzero(ends <= number, axis=1)
     return found
 
 
-def _without_replacement(weights: NDArray[np.float64], key: np.uint64, count: int) -> NDArray[np.int64]:
-    """Return ``count`` samples, each drawn by its weight from the remaining samples.
+class Race:
+    """Samples in the order in which they arrive, each after an exponential time of the rate that is its weight.
 
-    The samples with the largest u ** (1 / weight), in descending order, for numbers u in (0, 1): Efraimidis and
-    Spirakis 2006.
+    So each is drawn by its weight from the remaining samples: Efraimidis and Spirakis 2006. Times are recomputed from
+    hashes rather than kept: one pass over the weights counts arrivals in intervals of time, and one more finds the
+    samples of each stretch of the epoch, a sixteenth of it, which alone is sorted.
     """
-    there = np.flatnonzero(weights)
-    numbers = 1 - fractions(there, key)
-    found: NDArray[np.int64] = there[np.argsort(-np.log(numbers) / weights[there], kind="stable")[:count]]
-    return found
+
+    def __init__(self, weights: NDArray[np.float64], key: np.uint64, count: int) -> None:
+        self._weights, self._key = weights, key
+        counts = np.zeros(1 << _TIME_BITS, dtype=np.int64)
+        for _, times in self._arrivals():
+            found = np.bincount((times.view(np.uint64) >> _INTERVAL).astype(np.int64))
+            counts[: len(found)] += found
+        ends = np.cumsum(counts)
+        # A stretch ends with the interval in which its last position arrives.
+        size = max(_LEAST_STRETCH, -(-count // _STRETCHES))
+        borders = np.unique(np.searchsorted(ends, np.minimum(np.arange(size, count + size, size), ends[-1])))
+        self._borders = borders  # last interval of each stretch
+        self._ends = ends[borders]  # position behind each stretch
+        self._known: tuple[int, NDArray[np.int64]] = -1, np.zeros(0, dtype=np.int64)
+
+    def samples(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        found = np.empty_like(positions)
+        stretches = np.searchsorted(self._ends, positions, side="right")
+        for stretch in np.unique(stretches).tolist():
+            inside = stretches == stretch
+            first = int(self._ends[stretch - 1]) if stretch else 0
+            found[inside] = self._sorted(stretch)[positions[inside] - first]
+        return found
+
+    def _sorted(self, stretch: int) -> NDArray[np.int64]:
+        known, samples = self._known
+        if known == stretch:
+            return samples
+        # Times of 0 or more are ordered as their bits are.
+        begin = self._borders[stretch - 1] + 1 if stretch else 0
+        low, high = (np.array([begin, self._borders[stretch] + 1], dtype=np.uint64) << _INTERVAL).view(np.float64)
+        numbers, arrivals = [], []
+        for samples, times in self._arrivals():
+            inside = np.flatnonzero((times >= low) & (times < high))
+            numbers.append(samples[inside])
+            arrivals.append(times[inside])
+        found = np.concatenate(numbers)[np.argsort(np.concatenate(arrivals), kind="stable")]
+        self._known = stretch, found
+        return found
+
+    def _arrivals(self) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+        """Yield some samples with a weight above 0 at a time, and when they arrive."""
+        for start in range(0, len(self._weights), _AT_ONCE):
+            weights = self._weights[start : start + _AT_ONCE]
+            samples = np.arange(start, start + len(weights))
+            if not weights.all():
+                there = np.flatnonzero(weights)
+                samples, weights = samples[there], weights[there]
+            # The logarithm of 1 is a negative 0; a time that overflows is still one of the last.
+            with np.errstate(over="ignore"):
+                times = np.minimum(np.abs(np.log(1 - fractions(samples, self._key))) / weights, _LAST_TIME)
+            yield samples, times
 
 
 # Standard deviations above the expected number of draws of a block.
@@ -269,8 +372,9 @@ class WeightedBlocks:
             whole(self.epoch_samples, "epoch_samples", 1)
         object.__setattr__(self, "weights", by_sample(self.weights))
         rest = f"{self.blocks.identity} {self.replacement} {self.epoch_samples}".encode()
-        digest = hashlib.sha256(b"\n".join((self.weights.tobytes(), rest))).hexdigest()[:16]
-        object.__setattr__(self, "identity", f"weighted blocks 1: {digest}")
+        digest = hashlib.sha256(self.weights.data)
+        digest.update(b"\n" + rest)
+        object.__setattr__(self, "identity", f"weighted blocks 1: {digest.hexdigest()[:16]}")
 
     @property
     def lanes(self) -> int | None:
@@ -295,7 +399,8 @@ class WeightedBlocks:
     def epoch(self, samples: int, seed: int, epoch: int) -> Lookup:
         total, key = self.positions(samples), key_of(seed, f"epoch {epoch}")
         if self.replacement:
-            drawn = np.sort(independent(np.cumsum(self.weights), key, np.arange(total)))
+            running = _running_sums(self.weights)
+            drawn = np.sort(independent(self.weights, running, key, np.arange(total)))
         else:
             drawn = _systematic(self.weights, Permutation(samples, seed, epoch, "weighted "), key, total)
         sizes = np.diff(np.searchsorted(drawn, self._ends(samples)))
