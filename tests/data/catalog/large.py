@@ -6,11 +6,12 @@ import tracemalloc
 import numpy as np
 
 from penstock.data.catalog.catalog import make_catalog
-from penstock.data.catalog.columns.column import pack_narrow
+from penstock.data.catalog.columns.column import decode, pack_narrow
 from penstock.data.catalog.columns.compact import Even
 from penstock.data.catalog.columns.table import TableBuilder, gather_regions, ranges_of
 from penstock.data.catalog.columns.units import UnitTable
 from penstock.data.shards.registry import format_by
+from penstock.engine.listing.names import PackedEntries
 
 _PER_SHARD = 1000
 
@@ -44,7 +45,8 @@ def objects(count, end=".jpg", *, mixed=False):
     keys = [b"train/%05d/%06d%s" % (at // 1000, at, end.encode()) for at in range(count)]
     if mixed:
         keys = [b"train/" + hashlib.sha256(key).hexdigest()[: 20 + at % 40].encode() for at, key in enumerate(keys)]
-    builder.add_all(keys, [1000 + at % 5000 for at in range(count)], [f"{at * 7919:032x}" for at in range(count)])
+    etags = [f"{at * 7919:032x}" for at in range(count)]
+    builder.add_all(PackedEntries.of(map(decode, keys), [1000 + at % 5000 for at in range(count)], etags))
     return make_catalog("memory://bucket/", "train/", builder.freeze())
 
 
