@@ -1,16 +1,21 @@
 """Draws of a mixture: at any batch, the first draws of each source have come, each once, and shares are exact."""
 
 import sys
+from bisect import bisect_right
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.data.order import shares
 from penstock.data.order.draws import Draws
-from penstock.data.order.mixture import MixedSource, MixtureStage, steps_of
-from penstock.data.order.mixture_plan import Mixture
+from penstock.data.order.lanes import Lanes
+from penstock.data.order.mixture import MixedSource, MixtureStage, Schedule, WeightCurve, steps_of
+from penstock.data.order.mixture_plan import LanedMixture, Mixture
 from penstock.data.order.orders import CatalogOrder, FullShuffle
 from penstock.errors import Unusable
 from tests.amounts import examples
@@ -96,7 +101,7 @@ def test_every_source_goes_through_its_own_order(made, units, seed):
 @settings(max_examples=examples(80), deadline=None)
 def test_a_stratified_batch_has_each_share_to_less_than_one_sample(made, batch):
     mixture, _ = made
-    shares = np.array([float(weight) for weight in mixture.steps[0].weights])
+    shares = WeightCurve(mixture.steps).table[0]
     for samples in epochs_of(Draws(mixture, batch, 1, 0), mixture):
         sources, left = source_of(mixture, samples), np.array([source.samples for source in mixture.sources])
         for position in range(0, mixture.total, batch):
@@ -161,22 +166,114 @@ def test_a_stage_with_other_weights_and_batches_goes_on_where_each_source_was(ma
     assert_first_draws(mixture, lanes, np.concatenate([*before, *found]))
 
 
-@pytest.mark.parametrize("ends", ["longest", "once"])
-def test_states_and_lookups_of_an_epoch_divide_its_blocks_once(ends, monkeypatch):
-    made = Mixture(
-        sources=tuple(MixedSource(str(each), 100, 100, FullShuffle(), 0, "0") for each in range(8)),
-        steps=steps_of({str(each): each + 1 for each in range(8)}, [*map(str, range(8))]),
-        ends=ends,
+@pytest.fixture
+def sums(monkeypatch):
+    """Return a counter of sums over blocks, and of their cells: a cell is a source of a period."""
+    counted = Counter()
+    of_floors, of_sides = shares._floor_sums, shares._scaled
+
+    def count(name, function, *given):
+        counted[name] += 1
+        counted["cells"] += given[-1].size
+        return function(*given)
+
+    monkeypatch.setattr(shares, "_floor_sums", partial(count, "sums", of_floors))
+    monkeypatch.setattr(shares, "_scaled", partial(count, "sides", of_sides))
+    return counted
+
+
+def costs(sums, mixture, epoch, position):
+    """Return the counts of making a mixture's draws with a first batch of 16, and of a state after it."""
+    sums.clear()
+    draws = Draws(mixture, 16, 1, 0)
+    draws.lookup(epoch)(np.arange(position, position + 16))
+    first = sums.copy()
+    draws.at(epoch, position + 16)
+    sums.clear()
+    draws.at(epoch, position + 32)
+    return first, sums.copy()
+
+
+def of_many(count, weights, size=1000, **options):
+    names = [f"s{number}" for number in range(count)]
+    sources = tuple(MixedSource(name, size, size, FullShuffle(), 0, "") for name in names)
+    return Mixture(sources=sources, steps=steps_of(weights(names), names), **options)
+
+
+def staged(stages, names, every=160):
+    return Schedule(
+        [(number * every, {name: 1 + (number + at) % 7 for at, name in enumerate(names)}) for number in range(stages)]
     )
-    draws, counted = Draws(made, 16, 1, 0), []
-    for name in ("_once", "_endless"):
-        divide = getattr(Draws, name)
-        monkeypatch.setattr(Draws, name, lambda *given, divide=divide: counted.append(given[1]) or divide(*given))
-    for epoch in (0, 1, 0, 1):
-        for position in range(0, made.total - 16, 16):
-            draws.at(epoch, position)
-        draws.lookup(epoch)(np.arange(16))
-    assert counted == [0, 1]
+
+
+def test_batches_and_states_take_as_many_sums_with_a_thousand_stages_as_with_ten(sums):
+    begin, deep = [], []
+    for stages in (10, 100, 1000):
+        mixture = of_many(4, partial(staged, stages), epoch_samples=1000)
+        begin.append(costs(sums, mixture, 0, 0))
+        deep.append(costs(sums, mixture, (stages - 1) * 160 // 1000, 64))
+    assert begin == [begin[0]] * 3
+    assert [state for _, state in deep] == [deep[0][1]] * 3
+    assert max(first["sums"] for first, _ in deep) <= 12
+    # Each period before is summed up once, its whole blocks and its incomplete ones.
+    assert [first["cells"] <= 5 * 3 * stages + 60 for (first, _), stages in zip(deep, (10, 100, 1000), strict=True)]
+
+
+@pytest.mark.parametrize("ends", ["longest", "once"])
+def test_batches_and_states_take_as_many_sums_with_many_sources_as_with_few(ends, sums):
+    for count in (8, 64, 512):
+        mixture = of_many(count, lambda names: {name: 1 / (at + 1) for at, name in enumerate(names)}, ends=ends)
+        for position in (0, mixture.total // 3 // 16 * 16, mixture.total - 48 - mixture.total % 16):
+            first, state = costs(sums, mixture, 2, position)
+            assert first["sums"] <= 32, "until the first source ends is found by halves"
+            assert state["sums"] <= 2
+            assert first["sides"] + state["sides"] <= 4 * (np.log2(count) + 4)
+            assert state["cells"] <= 16 * (count + 1)
+
+
+def test_an_epoch_with_stages_within_a_batch_and_beyond_any_run_is_divided():
+    stages = [(0, {"s0": 1, "s1": 0}), *((40, {"s0": at, "s1": 1}) for at in range(5)), (1 << 80, {"s0": 0, "s1": 1})]
+    mixture = of_many(2, lambda _: Schedule(stages), epoch_samples=100)
+    found = Draws(mixture, 16, 1, 0).lookup(0)(np.arange(100))
+    counts = [np.bincount(source_of(mixture, found[at : at + 16]), minlength=2).tolist() for at in range(0, 96, 16)]
+    assert counts[0] == [16, 0]
+    assert all(count[1] in (3, 4) for count in counts[3:])
+    assert_first_draws(mixture, 1, found)
+
+
+@given(units=st.integers(1, 5), lanes=st.sampled_from([1, 2]), data=st.data())
+@settings(max_examples=examples(60), deadline=None)
+def test_batches_of_a_schedule_have_the_weights_of_their_positions(units, lanes, data):
+    names, batch = ["s0", "s1", "s2"], units * lanes
+    positions = [0, *sorted(data.draw(st.lists(st.integers(0, 900), min_size=1, max_size=20)))]
+    steps = Schedule([(position, data.draw(weights(names))) for position in positions]).steps(names)
+    total, rest = batch * data.draw(st.integers(1, 40)), data.draw(st.integers(0, batch - 1))
+    order = FullShuffle() if lanes == 1 else Lanes(3, 2)
+    mixture = (Mixture if lanes == 1 else LanedMixture)(
+        sources=tuple(MixedSource(name, 50, 50, order, 0, "") for name in names),
+        steps=steps,
+        epoch_samples=total + rest,
+        stage=data.draw(
+            st.sampled_from([MixtureStage(), MixtureStage(1, 0, data.draw(st.integers(0, 500)), (5, 6, 7))])
+        ),
+    )
+    draws, curve = Draws(mixture, batch, lanes, 0), WeightCurve(steps)
+    for epoch in range(mixture.stage.epoch, mixture.stage.epoch + 3):
+        found = source_of(mixture, draws.lookup(epoch)(np.arange(mixture.total)))
+        for position in range(0, mixture.total, batch):
+            counts = np.bincount(found[position : position + batch], minlength=3)
+            at = draws.delivered(epoch, position)
+            wanted = curve.at([at])[0] * counts.sum()
+            if not rest:
+                assert (np.abs(counts - wanted) < lanes + 1e-6).all()
+            elif position == total:
+                # Lanes that are whole, and the rest of one.
+                assert (np.abs(counts - wanted) < lanes + 1 + 1e-6).all()
+            else:
+                ends = [*curve.starts, 10**9][(period := bisect_right(curve.starts, at)) - 1 : period + 1]
+                around = curve.at([max(ends[0], mixture.stage.delivered), ends[1] - 1]) * batch
+                assert (counts > around.min(axis=0) - lanes - 1e-6).all()
+                assert (counts < around.max(axis=0) + lanes + 1e-6).all()
 
 
 def test_shares_of_ranks_are_alike():

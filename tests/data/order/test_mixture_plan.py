@@ -261,8 +261,11 @@ class TestRefusals:
             max_leaves=6,
         )
         state = self.state()
-        inside = data.draw(st.sampled_from([state, state["mixture"], state["mixture"]["sources"]]))
-        inside[data.draw(st.sampled_from([*inside, "x"]))] = data.draw(anything)
+        state["mixture"]["parked"] = {"gone": ["digest", 7]}
+        inside = data.draw(st.sampled_from([state, *(state["mixture"][name] for name in ("names", "draws", "parked"))]))
+        inside = data.draw(st.sampled_from([inside, state["mixture"]]))
+        places = range(len(inside)) if isinstance(inside, list) else [*inside, "x"]
+        inside[data.draw(st.sampled_from(places))] = data.draw(anything)
         try:
             plan, given = plan_of({"a": 3, "b": 1}).adopted(state, 1, data.draw(st.sampled_from([None, True])))
             cursor = plan.resume(given, 1, CATALOG, allow_new_global_batch=True)

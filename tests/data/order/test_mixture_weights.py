@@ -6,15 +6,17 @@ from fractions import Fraction
 import pytest
 
 import penstock as ps
-from penstock.data.order.mixture import WeightStep, by_repeats, by_temperature, steps_of
+from penstock.data.order.mixture import WeightCurve, WeightStep, by_repeats, by_temperature, steps_of
 from penstock.errors import Unusable
 
 NAMES = ["a", "b"]
 
 
 def test_only_the_proportion_of_weights_counts():
-    assert steps_of({"b": 1, "a": 3}, NAMES) == (WeightStep(0, (Fraction(3, 4), Fraction(1, 4))),)
-    assert steps_of({"a": 0.3, "b": 0.1}, NAMES)[0].weights[0] == Fraction(0.3) / (Fraction(0.3) + Fraction(0.1))
+    assert steps_of({"b": 1, "a": 3}, NAMES) == (WeightStep(0, (3, 1)),)
+    for given in ((3, 1), (6, 2), (0.75, 0.25), (Fraction(3, 7), Fraction(1, 7)), (3e300, 1e300), (3e-300, 1e-300)):
+        curve = WeightCurve(steps_of(dict(zip(NAMES, given, strict=True)), NAMES))
+        assert curve.table.tolist() == [[0.75, 0.25]]
 
 
 @pytest.mark.parametrize(
@@ -57,11 +59,9 @@ def test_repeats_multiply_the_sizes():
 class TestSchedule:
     def test_weights_change_linearly_between_stages_and_hold_after_the_last(self):
         schedule = ps.order.Schedule([(0, {"a": 1, "b": 0}), (1000, {"a": 1, "b": 1}), (2000, {"a": 0, "b": 5})])
-        steps = schedule.steps(NAMES)
-        assert [step.start for step in steps] == sorted({step.start for step in steps})
-        assert len(steps) == 1 + 256 + 256
-        for position, weight in ((0, 1), (500, 0.75), (999, 0.5), (1000, 0.5), (1500, 0.25), (2000, 0), (10**9, 0)):
-            assert schedule.weights_at(position)["a"] == pytest.approx(weight, abs=1 / 256)
+        assert [step.start for step in schedule.steps(NAMES)] == [0, 1000, 2000]
+        for position, weight in ((0, 1), (500, 0.75), (998, 0.501), (1000, 0.5), (1500, 0.25), (2000, 0), (10**9, 0)):
+            assert schedule.weights_at(position)["a"] == pytest.approx(weight, abs=1e-15)
 
     def test_stages_hold_without_linear(self):
         schedule = ps.order.Schedule([(0, {"a": 1, "b": 0}), (10, {"a": 0, "b": 1})], linear=False)

@@ -23,10 +23,19 @@ from penstock.data.datasets.concat import ConcatIterable, ConcatMap, JoinedDatas
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import DatasetPart, MapDataset, part_of
 from penstock.data.order.lanes import Lanes
-from penstock.data.order.mixture import Batches, Ends, MixedSource, Schedule, by_repeats, by_temperature, steps_of
+from penstock.data.order.mixture import (
+    Batches,
+    Ends,
+    MixedSource,
+    Schedule,
+    WeightCurve,
+    by_repeats,
+    by_temperature,
+    steps_of,
+)
 from penstock.data.order.mixture_plan import LanedMixture, Mixture, MixturePlan
 from penstock.data.order.orders import CatalogOrder, order_of
-from penstock.data.order.protocol import LaneOrder
+from penstock.data.order.protocol import has_lanes
 from penstock.data.reading.iteration import Iterations
 from penstock.data.reading.joint import MOST_SHARES
 from penstock.data.reading.reading import OnError, in_lists, remaining
@@ -143,7 +152,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
                 "a tiny weight"
             )
         self.epoch_samples = order.total
-        self._shares = dict(zip(self.sources, map(float, order.steps[0].weights), strict=True))
+        self._shares = dict(zip(self.sources, WeightCurve(order.steps[:1]).table[0].tolist(), strict=True))
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -278,7 +287,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
         repeats = self._given["repeats"]
         if repeats is not None:
             arguments["epoch_samples"] = self._epoch_samples or max(1, round(sum(by_repeats(repeats, sizes).values())))
-        lanes = {source.order.lanes for source in sources if isinstance(source.order, LaneOrder)}
+        lanes = {source.order.lanes for source in sources if has_lanes(source.order)}
         if not lanes:
             return Mixture(**arguments)
         asked = lanes - {None}
@@ -358,7 +367,7 @@ class MixedDataset(JoinedDataset):
         parts = [_tag_dataset(each, name) for each, name in zip(prepared, sources, strict=True)]
         self.join(parts, [source.samples for source in order.sources])
         self._decodes = any(source.decodes for source in sources.values())
-        largest = [float(max(step.weights[number] for step in order.steps)) for number in range(len(parts))]
+        largest = WeightCurve(order.steps).table.max(axis=0).tolist()
         self._portions = [max(1, min(MOST_SHARES, int(1 / each))) if each else MOST_SHARES for each in largest]
         self._lenient = frozenset(number for number, name in enumerate(self.names) if on_error.get(name) == "skip")
         self._noted = self.counts.add

@@ -2,26 +2,27 @@
 
 Each source has an endless order: its epochs, one after the other. A run takes draws from the sources in blocks
 (``Shares`` divides each), so that any number of blocks from the beginning holds the first draws of every source.
-A ``Stage`` is where weights or batches changed: the position, and how many draws each source had given by then.
+A stage is where weights or batches changed: the position, and how many draws each source had given by then.
+Between two steps of the weights is a period: their draws are sums in closed form, so a lookup costs the same anywhere.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from penstock.data.order.mixture import Shares, choose_step
+from penstock.data.order.mixture import WeightCurve
 from penstock.data.order.orders import check_lookup
-from penstock.data.order.protocol import LaneOrder
+from penstock.data.order.protocol import has_lanes
+from penstock.data.order.shares import EndingShares, Shares, choose_step, count_draws
 from penstock.data.order.shuffle import MOST, Permutation
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from fractions import Fraction
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,10 +31,16 @@ if TYPE_CHECKING:
 
 # Units of a block with random batches, whose sources are permuted: larger than most batches.
 _RANDOM = 4096
-_KEPT = 4  # lookups of epochs of a source
+_KEPT = 4  # lookups of epochs of a source, and runs of blocks
+# Kinds of blocks, and their keys for permutations.
+_WHOLE, _OWN_TAIL, _LATER_TAIL = range(3)
+_KEYS = "block", "own tail", "tail"
 # The key of the run that ends an epoch in which each source comes once.
 _LAST = "once, last"
+_CELLS = 1 << 16  # draws of sources before periods that are summed up together
+_TINY = 1e-200  # of weights that are not 0, but may be as quotients
 _TOGETHER = 4
+_NEAR = 8  # blocks for each that is looked up, between which the others are divided as well
 # An odd number, by which the arrangements of neighbouring blocks differ.
 _TURN = 1_000_003
 
@@ -45,18 +52,11 @@ class _BlockPiece(NamedTuple):
     size: int
 
 
-class _DivisionRule(Protocol):
-    """The division of the units of a piece, for blocks of some kind."""
+class _LastBlock:
+    """A single block, the first, whose division is known."""
 
-    def bounds(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]: ...
-    def before(self, block: int) -> NDArray[np.int64]: ...
-
-
-class _CountedBlock:
-    """A single block whose division is known."""
-
-    def __init__(self, counts: Sequence[int]) -> None:
-        self._counts = np.array(counts, dtype=np.int64)
+    def __init__(self, counts: NDArray[np.int64]) -> None:
+        self._counts = counts
 
     def bounds(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.tile(np.concatenate(([0], np.cumsum(self._counts))), (len(blocks), 1))
@@ -71,13 +71,14 @@ class _BlockRun(NamedTuple):
     first: int  # number of the first block in the epoch
     number: int  # number of that block for the rules
     key: str  # name of these blocks for permutations
-    pieces: list[_BlockPiece]  # parts of each block
-    rules: list[_DivisionRule]  # division of each part
-    draws: NDArray[np.int64]  # draws of each source before the first block
+    pieces: Sequence[_BlockPiece]  # parts of each block
+    rules: Sequence[Shares | EndingShares | _LastBlock]  # division of each part
+    draws: NDArray[np.int64]  # draws of each source before the first block of the rules
 
     def before(self, number: int) -> NDArray[np.int64]:
         """Return the draws of each source before block ``number`` for the rules."""
-        return self.draws + _count_draws(self.pieces, self.rules, self.number, number)
+        parts = zip(self.pieces, self.rules, strict=True)
+        return sum((rule.before(number) * piece.size for piece, rule in parts), self.draws)
 
 
 class Draws:
@@ -107,28 +108,41 @@ class Draws:
         self._base = np.array(self._stage.draws or [0] * count, dtype=np.int64)
         sizes = [source.samples for source in mixture.sources]
         self._bounds = np.concatenate(([0], np.cumsum(np.array(sizes, dtype=np.int64))))
+        # Draws of each source in an epoch with ``once``.
+        pairs = zip(mixture.sources, mixture.steps[0].weights, strict=True)
+        self._sizes = np.array([source.positions if weight else 0 for source, weight in pairs], dtype=np.int64)
         self._inner = [_Inner(source, lanes) for source in mixture.sources]
-        # Of the latest two epochs.
-        self._kept: dict[int, tuple[list[_BlockRun], NDArray[np.int64]]] = {}
+        self._curve = WeightCurve(mixture.steps)
+        # Positions from the stage on at which the periods begin; that of the stage may have begun before.
+        self._starts = [min(start - self._stage.delivered, MOST) for start in self._curve.starts]
+        self._period = max(0, bisect_right(self._starts, 0) - 1)  # number of the stage's
+        # Parts of a whole block, of the incomplete block of the stage's own epoch, and of those of later epochs.
+        self._pieces = (
+            self._cut(self._block), self._cut(self._own % self._block), self._cut(self._whole % self._block)
+        )  # fmt: skip
+        # Draws of each source before the periods from the stage's on, as far as they are known.
+        self._known = self._base[np.newaxis]
+        # The latest runs, by epoch, period and kind of block; with ``once``, all runs and the number of whole blocks.
+        self._kept: dict[tuple[int, int, int], _BlockRun] = {}
+        self._ended: dict[bool, tuple[list[_BlockRun], int]] = {}
 
     def lookup(self, epoch: int) -> Lookup:
-        return partial(self._samples, epoch, self._begin(epoch), *self._runs(epoch))
+        return partial(self._samples, epoch, self._begin(epoch))
 
     def at(self, epoch: int, position: int) -> tuple[int, ...]:
         """Return the draws of each source before a position between global batches; with ``once``, in this epoch."""
         begin = self._begin(epoch)
-        runs, firsts = self._runs(epoch)
         at = position - begin
         if position == self._mixture.total and not self._mixture.once:
             # The end of the last block, whole or not.
             at = -(-self._length(epoch) // self._block) * self._block
         block = at // self._block
-        run = runs[int(np.searchsorted(firsts, block, side="right")) - 1]
+        run = next(run for run in reversed(self._runs(epoch, block, block)) if run.first <= block)
         if run.key == _LAST:
             block = run.first
         draws = run.before(run.number + block - run.first)
         if at > block * self._block:
-            sources, _ = self._drawn_at(begin, runs, firsts, np.arange(begin + block * self._block, position))
+            sources, _ = self._drawn_at(epoch, begin, np.arange(begin + block * self._block, position))
             draws = draws + np.bincount(sources, minlength=len(draws))
         return tuple(draws.tolist())
 
@@ -155,116 +169,152 @@ class Draws:
     def _length(self, epoch: int) -> int:
         return self._own if epoch == self._stage.epoch else self._whole
 
-    def _runs(self, epoch: int) -> tuple[list[_BlockRun], NDArray[np.int64]]:
-        """Return the runs of an epoch, and the first block of each."""
-        found = self._kept.get(epoch)
-        if found is None:
-            runs = self._once(epoch) if self._mixture.once else self._endless(epoch)
-            found = runs, np.array([run.first for run in runs], dtype=np.int64)
-            self._kept = dict([*self._kept.items()][-1:]) | {epoch: found}
+    def _cut(self, draws: int) -> list[_BlockPiece]:
+        """Return the parts of a block of so many draws; incomplete ones have rules apart, so that shares are exact."""
+        if self._mixture.batches == "one-source":
+            return [_BlockPiece(1, draws)] if draws else []
+        parts = _BlockPiece(draws // self._unit, self._unit), _BlockPiece(draws % self._unit, 1)
+        return [piece for piece in parts if piece.units]
+
+    def _runs(self, epoch: int, low: int, high: int) -> list[_BlockRun]:
+        """Return the runs of the blocks of an epoch from ``low`` to ``high``."""
+        if self._mixture.once:
+            return self._once(epoch == self._stage.epoch, high)
+        full, rest = divmod(self._length(epoch), self._block)
+        start = self._since(epoch, self._begin(epoch))
+        whole = full - 1 if rest and high >= full else high
+        found = []
+        if low <= whole:
+            begin, end = (self._period_at(start + block * self._block) for block in (low, whole))
+            periods = range(begin, end + 1)
+            firsts = [max(0, -((start - self._starts[period]) // self._block)) for period in periods]
+            for period, first, after in zip(periods, firsts, [*firsts[1:], whole + 1], strict=True):
+                if first < after or period == end:
+                    found.append(self._run(epoch, period, _WHOLE, first))
+        if whole < high:
+            kind = _LATER_TAIL if epoch > self._stage.epoch else _OWN_TAIL
+            found.append(self._run(epoch, self._period_at(start + full * self._block), kind, full))
         return found
 
-    # An incomplete block at the end of an epoch has rules of its own, so that the shares of all blocks stay exact.
+    def _period_at(self, since: int) -> int:
+        return max(0, bisect_right(self._starts, since) - 1)
 
-    def _tail(self, rest: int) -> list[_BlockPiece]:
-        if self._mixture.batches == "one-source":
-            return [_BlockPiece(1, rest)] if rest else []
-        return [
-            piece
-            for piece in (_BlockPiece(rest // self._unit, self._unit), _BlockPiece(rest % self._unit, 1))
-            if piece.units
-        ]
+    def _run(self, epoch: int, period: int, kind: int, first: int) -> _BlockRun:
+        key = epoch, period, kind
+        run = self._kept.get(key)
+        if run is None:
+            counts, begun = self._count_blocks(epoch, first), self._blocks_before(period)
+            draws = self._draws_before(period)
+            for other, count in enumerate(counts):
+                if other != kind and count > begun[other]:
+                    parts = zip(self._pieces[other], self._rules(period, other), strict=True)
+                    draws = sum((rule.before(count) * piece.size for piece, rule in parts), draws)
+            rules = self._rules(period, kind)
+            run = _BlockRun(first, counts[kind], _KEYS[kind], self._pieces[kind], rules, draws)
+            self._kept = dict([*self._kept.items()][1 - _KEPT :]) | {key: run}
+        return run
 
-    def _endless(self, epoch: int) -> list[_BlockRun]:
-        full, rest = divmod(self._length(epoch), self._block)
+    def _count_blocks(self, epoch: int, block: int) -> tuple[int, int, int]:
+        """Return how many blocks of each kind begin before a block of an epoch."""
         later = epoch - self._stage.epoch
         number = self._own // self._block + (later - 1) * (self._whole // self._block) if later else 0
-        runs: list[_BlockRun] = []
-        start = self._since(epoch, self._begin(epoch))
-        steps = self._periods
-        starts = [step.since for step in steps]
-        block = 0
-        while block < full:
-            after = bisect_right(starts, start + block * self._block)
-            step = steps[after - 1]
-            stop = min(full, -(-(starts[after] - start) // self._block)) if after < len(starts) else full
-            draws = step.draws(number + block, later)
-            runs.append(_BlockRun(block, number + block, "block", step.pieces, step.rules, draws))
-            block = stop
-        if rest:
-            step = steps[bisect_right(starts, start + full * self._block) - 1]
-            pieces = self._tail(rest)
-            rules = _rules(step.weights, pieces)
-            tail = max(later - 1, 0)
-            key = f"tail {later > 0}"
-            runs.append(_BlockRun(full, tail, key, pieces, rules, step.draws(number + full, later)))
-        return runs or [_BlockRun(0, 0, "block", [], [], self._base)]
+        return number + block, min(later, 1), max(later - 1, 0)
 
-    @cached_property
-    def _periods(self) -> list[_Period]:
-        """The periods of constant weights since the stage began."""
-        return [*self._timeline()]
+    def _blocks_before(self, period: int) -> tuple[int, int, int]:
+        """Return how many blocks of each kind begin before a period."""
+        since, block = max(0, self._starts[period]), self._block
+        if since <= self._own:
+            full = self._own // block
+            return min(full, -(-since // block)), int(full * block < since), 0
+        epochs, at = divmod(since - self._own, max(1, self._whole))
+        full = self._whole // block
+        number, own, tails = self._count_blocks(self._stage.epoch + 1 + epochs, min(full, -(-at // block)))
+        return number, own, tails + int(full * block < at)
 
-    def _timeline(self) -> Iterator[_Period]:
-        given, block = self._mixture.steps, self._block
-        first_full, first_rest = divmod(self._own, block)
-        full, rest = divmod(self._whole, block)
-        base = self._base
-        begun = max(number for number, step in enumerate(given) if step.start <= self._stage.delivered or not number)
-        previous: _Period | None = None
-        for step in given[begun:]:
-            since = max(0, step.start - self._stage.delivered)
-            # Blocks and incomplete blocks that begin before it.
-            if since <= self._own:
-                blocks, tails = min(first_full, -(-since // block)), int(first_full * block < since)
-            else:
-                epochs, at = divmod(since - self._own, max(1, self._whole))
-                blocks = first_full + epochs * full + min(full, -(-at // block))
-                tails = 1 + epochs + int(full * block < at)
-            draws = base if previous is None else previous.draws(blocks, tails)
-            pieces = [_BlockPiece(block // self._unit, self._unit)]
-            previous = _Period(
-                since, step.weights, pieces, _rules(step.weights, pieces),
-                self._tail(first_rest), self._tail(rest), blocks, tails, draws,
-            )  # fmt: skip
-            yield previous
+    def _rules(self, period: int, kind: int) -> list[Shares]:
+        """Return the division of each part of the blocks of a kind that begin in a period."""
+        blocks = self._blocks_of(period, kind)
+        [first, last] = self._curve.at(self._ends(period, kind, blocks))
+        return [Shares(first, piece.units, last, blocks) for piece in self._pieces[kind]]
 
-    def _once(self, epoch: int) -> list[_BlockRun]:
-        mixture, stage = self._mixture, self._stage
-        weights = mixture.steps[0].weights
-        draws = self._base if epoch == stage.epoch else np.zeros_like(self._base)
-        sizes = [source.positions if weight else 0 for source, weight in zip(mixture.sources, weights, strict=True)]
-        left = np.array(sizes, dtype=np.int64) - draws
-        units, rest = np.divmod(left, self._unit)
-        pieces = [_BlockPiece(self._block // self._unit, self._unit)]
-        count, runs = int(units.sum()) // pieces[0].units, list[_BlockRun]()
-        block = 0
-        while block < count:
-            active = [weight if number else 0 for weight, number in zip(weights, units.tolist(), strict=True)]
-            shares = Shares(active, pieces[0].units)
-            number = _most_blocks(shares, units, count - block)
-            if number:
-                runs.append(_BlockRun(block, 0, f"once {block}", pieces, [shares], draws))
-            else:
-                counts = _cap_division(shares.bounds(np.zeros(1, np.int64))[0], units, active)
-                runs.append(_BlockRun(block, 0, f"once {block}", pieces, [_CountedBlock(counts)], draws))
-                number = 1
-            given = runs[-1].rules[0].before(number)
-            units, draws, block = units - given, draws + given * self._unit, block + number
-        tail, rules = list[_BlockPiece](), list[_DivisionRule]()
-        for each, size in ((units, self._unit), (rest, 1)):
-            if each.any():
-                tail.append(_BlockPiece(int(each.sum()), size))
-                rules.append(_CountedBlock(each.tolist()))
-        # Rests of units may add up to more than a block.
-        if tail or not runs:
-            runs.append(_BlockRun(block, 0, _LAST, tail, rules, draws))
+    def _blocks_of(self, period: int, kind: int) -> range:
+        """Return the numbers of the blocks of a kind that begin in a period; of the last period, none."""
+        after = min(period + 1, len(self._starts) - 1)
+        return range(*(self._blocks_before(each)[kind] for each in (period, after)))
+
+    def _ends(self, period: int, kind: int, blocks: range) -> tuple[int, int]:
+        """Return the samples of the run before the first and the last of the blocks that begin in a period."""
+        if not blocks:
+            return (self._stage.delivered + max(0, self._starts[period]),) * 2
+        first, last = (self._begun(kind, number) for number in (blocks[0], blocks[-1]))
+        return self._stage.delivered + first, self._stage.delivered + last
+
+    def _begun(self, kind: int, number: int) -> int:
+        """Return the position, from the stage on, where a block begins."""
+        own, full = self._own // self._block, self._whole // self._block
+        if kind == _OWN_TAIL:
+            since = own * self._block
+        elif kind == _LATER_TAIL:
+            since = self._own + number * self._whole + full * self._block
+        elif number < own:
+            since = number * self._block
+        else:
+            epochs, at = divmod(number - own, max(full, 1))
+            since = self._own + epochs * self._whole + at * self._block
+        return since
+
+    def _draws_before(self, period: int) -> NDArray[np.int64]:
+        """Return the draws of each source before a period: sums over those before it, some at a time."""
+        known = self._known
+        while self._period + len(known) <= period:
+            begin = self._period + len(known) - 1
+            periods = range(begin, min(period, begin + max(1, _CELLS // len(self._base))))
+            added = np.zeros((len(periods), len(self._base)), dtype=np.int64)
+            for kind, pieces in enumerate(self._pieces):
+                rows = [(each, blocks) for each in periods if (blocks := self._blocks_of(each, kind))]
+                if not rows or not pieces:
+                    continue
+                ends = zip(*(self._ends(each, kind, blocks) for each, blocks in rows), strict=True)
+                first, last = map(self._curve.at, ends)
+                for piece in pieces:
+                    draws = count_draws(first, last, piece.units, [blocks for _, blocks in rows])
+                    added[[each - begin for each, _ in rows]] += draws * piece.size
+            known = np.concatenate((known, known[-1] + np.cumsum(added, axis=0)))
+            # Other threads may extend it, too: all find the same.
+            self._known = known
+        found: NDArray[np.int64] = known[period - self._period]
+        return found
+
+    def _once(self, own: bool, high: int) -> list[_BlockRun]:  # noqa: FBT001  whether the epoch is the stage's
+        """Return the runs of an epoch in which each source comes once; the last only for blocks up to there."""
+        sizes, draws = self._sizes, self._base if own else np.zeros_like(self._base)
+        runs, count = self._ended.get(own, ([], 0))
+        if not runs:
+            units, pieces = (sizes - draws) // self._unit, self._pieces[_WHOLE]
+            size = pieces[0].units
+            if count := int(units.sum()) // size:
+                weights = np.where(units, np.maximum(self._curve.table[0], _TINY), 0)
+                shares = Shares(weights, size)
+                number = shares.fitting(units, count)
+                runs = [_BlockRun(0, 0, "once", pieces, [shares], draws)] if number else []
+                after = runs[0].before(number) if number else draws
+                if number < count:
+                    ending = EndingShares(weights, units - (after - draws) // self._unit, size, number)
+                    runs.append(_BlockRun(number, number, "once", pieces, [ending], after))
+        if high >= count and (not runs or runs[-1].key != _LAST):
+            draws = runs[-1].before(count) if runs else draws
+            units, rest = np.divmod(sizes - draws, self._unit)
+            # Rests of units may add up to more than a block.
+            parts = [(each, size) for each, size in ((units, self._unit), (rest, 1)) if each.any()]
+            pieces = [_BlockPiece(int(each.sum()), size) for each, size in parts]
+            rules = [_LastBlock(each) for each, _ in parts]
+            # Without any, positions at the end of the epoch are after the last whole block.
+            runs = [*runs, _BlockRun(count, 0, _LAST, pieces, rules, draws)]
+        self._ended[own] = runs, count
         return runs
 
-    def _samples(
-        self, epoch: int, begin: int, runs: list[_BlockRun], firsts: NDArray[np.int64], positions: NDArray[np.int64]
-    ) -> NDArray[np.int64]:
-        sources, draws = self._drawn_at(begin, runs, firsts, positions)
+    def _samples(self, epoch: int, begin: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        sources, draws = self._drawn_at(epoch, begin, positions)
         found = np.empty_like(positions)
         once = epoch if self._mixture.once else None
         by_source = np.argsort(sources, kind="stable")
@@ -274,7 +324,7 @@ class Draws:
         return found
 
     def _drawn_at(
-        self, begin: int, runs: list[_BlockRun], firsts: NDArray[np.int64], positions: NDArray[np.int64]
+        self, epoch: int, begin: int, positions: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the source of each position, and the number of its draw."""
         at = positions - begin
@@ -282,18 +332,23 @@ class Draws:
             raise Unusable(f"positions before {begin} are before the current weights")
         blocks = at // self._block
         sources, draws = np.empty_like(at), np.empty_like(at)
-        which = np.searchsorted(firsts, blocks, side="right") - 1
+        runs = self._runs(epoch, int(blocks.min()), int(blocks.max())) if at.size else []
+        which = np.searchsorted([run.first for run in runs], blocks, side="right") - 1
         for own in _runs_of(which, np.argsort(which, kind="stable")):
             run = runs[int(which[own[0]])]
             block = np.full_like(own, run.first) if run.key == _LAST else blocks[own]
-            numbers, inverse = np.unique(block - run.first + run.number, return_inverse=True)
             offsets = at[own] - block * self._block
-            sources[own], draws[own] = self._in_blocks(run, numbers, inverse, offsets)
+            sources[own], draws[own] = self._in_blocks(run, block - run.first + run.number, offsets)
         return sources, draws
 
     def _in_blocks(
-        self, run: _BlockRun, numbers: NDArray[np.int64], inverse: NDArray[np.int64], offsets: NDArray[np.int64]
+        self, run: _BlockRun, blocks: NDArray[np.int64], offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        numbers, inverse = np.unique(blocks, return_inverse=True)
+        if numbers[-1] - numbers[0] < _NEAR * len(numbers):
+            # The draws before all of them are one sum.
+            inverse = blocks - numbers[0]
+            numbers = np.arange(numbers[0], numbers[-1] + 1)
         bounds = [rule.bounds(numbers) for rule in run.rules]
         before = _befores(run, numbers, bounds)
         sources, draws = np.empty_like(offsets), np.empty_like(offsets)
@@ -356,35 +411,12 @@ class Draws:
         return sources, ranks
 
 
-class _Period(NamedTuple):
-    """Constant weights since some position after the stage."""
-
-    since: int  # position, counted from the stage over all epochs
-    weights: tuple[Fraction, ...]  # weight of each source
-    pieces: list[_BlockPiece]  # parts of a whole block
-    rules: list[_DivisionRule]  # division of each part
-    first_tail: list[_BlockPiece]  # parts of the incomplete block of the stage's own epoch
-    tail: list[_BlockPiece]  # parts of the incomplete block of any later epoch
-    blocks: int  # whole blocks before it
-    tails: int  # incomplete blocks before it; that of the stage's own epoch counts if it has none
-    base: NDArray[np.int64]  # draws of each source before it
-
-    def draws(self, blocks: int, tails: int) -> NDArray[np.int64]:
-        """Return the draws of each source before a later block, after these numbers of whole and incomplete blocks."""
-        found = self.base + _count_draws(self.pieces, self.rules, self.blocks, blocks)
-        if tails and not self.tails:
-            found = found + _count_draws(self.first_tail, _rules(self.weights, self.first_tail), 0, 1)
-        # Incomplete blocks of later epochs have numbers from 0.
-        low, high = max(self.tails - 1, 0), max(tails - 1, 0)
-        return found + _count_draws(self.tail, _rules(self.weights, self.tail), low, high)
-
-
 class _Inner:
     """The endless order of a source."""
 
     def __init__(self, source: MixedSource, lanes: int) -> None:
         order = source.order
-        self._order = order.with_lanes(lanes) if isinstance(order, LaneOrder) else order
+        self._order = order.with_lanes(lanes) if has_lanes(order) else order
         self._source = source
         self._lookups: dict[int, Callable[[NDArray[np.int64]], NDArray[np.int64]]] = {}
 
@@ -417,22 +449,8 @@ def drawn_positions(positions: int, batch: int, *, drop: bool) -> int:
     return positions - positions % batch if drop else positions
 
 
-def _rules(weights: Sequence[Fraction], pieces: Sequence[_BlockPiece]) -> list[_DivisionRule]:
-    return [Shares(weights, piece.units) for piece in pieces]
-
-
-def _count_draws(
-    pieces: Sequence[_BlockPiece], rules: Sequence[_DivisionRule], start: int, stop: int
-) -> NDArray[np.int64] | int:
-    if start == stop:
-        return 0
-    return sum((rule.before(stop) - rule.before(start)) * piece.size for piece, rule in zip(pieces, rules, strict=True))
-
-
 def _befores(run: _BlockRun, numbers: NDArray[np.int64], bounds: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
     """Return the draws of each source before each of the blocks ``numbers``, which are sorted."""
-    if not len(numbers):
-        return np.zeros((0, len(run.draws)), dtype=np.int64)
     if numbers[-1] - numbers[0] + 1 != len(numbers):
         return np.stack([run.before(number) for number in numbers.tolist()])
     found = np.tile(run.before(int(numbers[0])), (len(numbers), 1))
@@ -455,35 +473,3 @@ def _runs_of(values: NDArray[np.int64], order: NDArray[np.int64]) -> list[NDArra
     if not len(values):
         return []
     return np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
-
-
-def _most_blocks(shares: Shares, left: NDArray[np.int64], most: int) -> int:
-    """Return the largest number of blocks, up to ``most``, for which all sources have enough units left."""
-
-    def fits(number: int) -> bool:
-        return bool((shares.before(number) <= left).all())
-
-    # Near the estimate by targets; rounding moves it by few draws.
-    guess = min(most, int((left / np.maximum(shares.targets, 1e-300)).min()))
-    reach = 8
-    while True:
-        low, high = max(0, guess - reach), min(most, guess + reach)
-        if (not low or fits(low)) and (high == most or not fits(high)):
-            break
-        reach *= 4
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
-
-
-def _cap_division(bounds: NDArray[np.int64], left: NDArray[np.int64], weights: Sequence[Fraction | int]) -> list[int]:
-    """Return a block's division in which no source gives more units than are left; other sources fill in."""
-    size = int(bounds[-1])
-    counts = np.minimum(np.diff(bounds), left)
-    while missing := size - int(counts.sum()):
-        able = [weight if more else 0 for weight, more in zip(weights, (left > counts).tolist(), strict=True)]
-        more = np.diff(Shares(able, missing).bounds(np.zeros(1, np.int64))[0])
-        counts = np.minimum(counts + more, left)
-    found: list[int] = counts.tolist()
-    return found

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.data.order.draws import Draws, drawn_positions
-from penstock.data.order.mixture import MixtureSpec, MixtureStage, Schedule, steps_of
-from penstock.data.order.protocol import LaneOrder
+from penstock.data.order.mixture import MixtureSpec, MixtureStage, Schedule, WeightCurve, steps_of
+from penstock.data.order.protocol import has_lanes
 from penstock.data.order.sampling import Cursor, SamplingPlan
 from penstock.errors import Bug, StateMismatch, Unusable
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MOST = 1 << 62
 # Positions of each source that are looked up together, on average: a call of a laned source takes some 0.3 ms.
 _OF_SOURCE = 256
-_HERE, _GONE = 3, 2  # values of a source in a state: that of the mixture, or no longer part of it
+_PAIR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +52,10 @@ class MixturePlan(SamplingPlan):
 
     A state has, in addition to that of any plan, under ``"mixture"``: ``"weights"``, the digest of sources and weights;
     ``"start"``, where the stage began (epoch, position, samples delivered before); ``"at"``, the epoch and position of
-    the counts; ``"tail"``, if incomplete last batches are not drawn; and for each source its digest, the draws before
-    the stage, and those before ``"at"``. With the same weights, global batch and tail, a run continues in its stage
-    unchanged. With others, a stage begins.
+    the counts; ``"tail"``, if incomplete last batches are not drawn; and with a value for each source ``"names"``,
+    ``"digests"``, ``"draws"`` before ``"at"``, and those ``"before"`` the stage, if there are any. ``"parked"`` has
+    digest and draws of sources that left the mixture. With the same weights, global batch and tail, a run continues in
+    its stage unchanged. With others, a stage begins.
     """
 
     order: Mixture
@@ -70,6 +71,10 @@ class MixturePlan(SamplingPlan):
     @cached_property
     def _digest(self) -> str:
         return self.order.digest
+
+    @cached_property
+    def _curve(self) -> WeightCurve:
+        return WeightCurve(self.order.steps)
 
     @cached_property
     def _made(self) -> dict[tuple[int, int], Draws]:
@@ -95,8 +100,7 @@ class MixturePlan(SamplingPlan):
         """Return the weight of each source at a position; they sum up to 1."""
         draws = self.draws(self.batch * world, self.lanes(cursor, world))
         delivered = draws.delivered(cursor.epoch, cursor.position)
-        steps = [step for step in self.order.steps if step.start <= delivered]
-        return tuple(map(float, steps[-1].weights))
+        return tuple(self._curve.at([delivered])[0].tolist())
 
     def indices(self, cursor: Cursor, world: int) -> Lookup:
         return self.draws(self.batch * world, self.lanes(cursor, world)).lookup(cursor.epoch)
@@ -108,7 +112,7 @@ class MixturePlan(SamplingPlan):
 
     def lanes(self, cursor: Cursor, world: int) -> int:
         """Return the number of lanes, which a run keeps: sources are in the middle of their epochs at any time."""
-        if not isinstance(self.order, LaneOrder):
+        if not has_lanes(self.order):
             return 0
         return cursor.lanes or self.order.lanes or world
 
@@ -126,26 +130,29 @@ class MixturePlan(SamplingPlan):
         """Return the state at ``cursor``: below 4 KB for 64 sources with names of ten characters."""
         state, order = super().state(cursor, world, catalog), self.order
         now = self.draws(self.batch * world, self.lanes(cursor, world)).at(cursor.epoch, cursor.position)
-        base = order.stage.draws or (0,) * len(now)
-        sources: dict[str, Any] = {name: [digest, draws] for name, digest, draws in order.stage.parked}
-        sources |= {
-            source.name: [source.digest, before, count]
-            for source, before, count in zip(order.sources, base, now, strict=True)
-        }
-        mixture = {
+        names, digests = self._named
+        mixture: dict[str, Any] = {
             "weights": self._digest,
             "start": [*order.stage[:3]],
             "at": [int(cursor.epoch), int(cursor.position)],
-            "sources": sources,
+            "names": [*names],
+            "digests": digests,
+            "draws": [*now],
         }
+        mixture |= {"before": [*order.stage.draws]} if order.stage.draws else {}
+        mixture |= {"parked": {name: [*values] for name, *values in order.stage.parked}} if order.stage.parked else {}
         return state | {"mixture": mixture | ({"tail": self.tail} if self._drop else {})}
+
+    @cached_property
+    def _named(self) -> tuple[tuple[str, ...], str]:
+        """The names of the sources, and their digests as one text."""
+        sources = self.order.sources
+        return tuple(source.name for source in sources), " ".join(source.digest for source in sources)
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments that the plans of all ranks have in common: also sources and weights."""
         order = self.order
-        first = {
-            source.name: float(weight) for source, weight in zip(order.sources, order.steps[0].weights, strict=True)
-        }
+        first = dict(zip([source.name for source in order.sources], self._curve.table[0].tolist(), strict=True))
         own: dict[str, object] = {"sources": [*first], "weights": first}
         # The names tell which source has other samples; the digest, whether a schedule goes on in another way.
         own |= {f"samples of {source.name!r}": source.digest for source in order.sources}
@@ -252,7 +259,7 @@ class _Found:
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         given = state["mixture"]
-        self.weights, sources = given.get("weights"), given.get("sources")
+        self.weights, names = given.get("weights"), given.get("names")
         epoch, position, delivered = _numbers(given.get("start"), 3)
         # Epoch and position of the stage, with the samples delivered before it; epoch and position of the counts.
         self.start, self.at = (epoch, position, delivered), _numbers(given.get("at"), 2)
@@ -260,19 +267,24 @@ class _Found:
         self.epoch, self.position, self.total, self.batch = _numbers(numbers, len(numbers))
         [self.lanes] = _numbers([state.get("lanes", 1)], 1)
         self.drop = given.get("tail") == "drop"
-        valid = isinstance(self.weights, str) and isinstance(sources, Mapping) and self.position <= self.total
+        valid = isinstance(self.weights, str) and self.position <= self.total
         if not (valid and self.lanes and self.batch and self.total and (self.epoch, self.position) >= self.start[:2]):
             raise _invalid()
-        self.sources: dict[str, list[Any]] = {}  # digest and draws of each
-        for name, values in sources.items():
-            listed = isinstance(values, (list, tuple)) and len(values) in (_HERE, _GONE)
-            if not (isinstance(name, str) and listed and isinstance(values[0], str)):
+        digests, parked = given.get("digests"), given.get("parked", {})
+        if not (isinstance(names, (list, tuple)) and isinstance(digests, str) and isinstance(parked, Mapping)):
+            raise _invalid()
+        count, each = len(names), digests.split(" ")
+        draws, before = (_numbers(given.get(name, [0] * count), count) for name in ("draws", "before"))
+        if len(each) != count or not all(isinstance(name, str) for name in (*names, *parked)):
+            raise _invalid()
+        self.here: list[str] = [*names]
+        # Digest of each source, the draws before the stage, and those before the counts.
+        self.sources = dict(zip(names, zip(each, before, draws, strict=True), strict=True))
+        for name, values in parked.items():
+            if not (isinstance(values, (list, tuple)) and len(values) == _PAIR and isinstance(values[0], str)):
                 raise _invalid()
-            self.sources[name] = [values[0], *_numbers(values[1:], len(values) - 1)]
-
-    @property
-    def here(self) -> list[str]:
-        return [name for name, values in self.sources.items() if len(values) == _HERE]
+            [drawn] = _numbers(values[1:], 1)
+            self.sources[name] = values[0], drawn, drawn
 
     def delivered(self) -> int:
         begun, at, delivered = self.start
@@ -283,8 +295,7 @@ class _Found:
 
     def draws(self, name: str, which: int) -> int:
         """Return the draws of a source before the stage (1) or before the counts (2)."""
-        values = self.sources.get(name, [])
-        return 0 if not values else values[min(which, len(values) - 1)]
+        return self.sources[name][which] if name in self.sources else 0
 
     def missing(self, order: Mixture) -> list[str]:
         names = {source.name for source in order.sources}

@@ -45,7 +45,10 @@ class FullShuffle:
 
 def order_of(shuffle: object) -> Order:
     """Return the order for a ``shuffle=`` argument."""
-    if isinstance(shuffle, Order) and not isinstance(shuffle, type):
+    # An order of ours needs no look at its attributes, which takes 0.1 ms.
+    if isinstance(shuffle, (CatalogOrder, FullShuffle)) or (
+        isinstance(shuffle, Order) and not isinstance(shuffle, type)
+    ):
         return shuffle
     try:
         known = shuffle in (True, False)

@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.data.order.lanes import MOST_LANES, by_lane
 from penstock.data.order.orders import CatalogOrder, FullShuffle, check_lookup
-from penstock.data.order.protocol import LaneOrder
+from penstock.data.order.protocol import has_lanes
 from penstock.errors import StateMismatch, Unusable, kind_of
 from penstock.values import Place, check_choice, whole
 
@@ -172,7 +172,7 @@ class SamplingPlan:
         An epoch that has begun keeps its lanes. A new epoch takes the first number that the ranks can share evenly:
         that of the run so far, that of the order, or one lane for each rank.
         """
-        if not isinstance(self.order, LaneOrder):
+        if not has_lanes(self.order):
             return 0
         known = [lanes for lanes in (cursor.lanes, self.order.lanes) if lanes]
         if cursor.position and known:
@@ -190,7 +190,7 @@ class SamplingPlan:
 
     def check_lanes(self, cursor: Cursor, world: int) -> None:
         """Raise ``Unusable`` if a run begins with lanes that the order requires and ``world`` ranks cannot share."""
-        asked = self.order.lanes if isinstance(self.order, LaneOrder) else None
+        asked = self.order.lanes if has_lanes(self.order) else None
         if asked and not cursor.lanes and not self.shared(asked, world):
             raise Unusable(
                 f"{world} ranks with batches of {self.batch} cannot share lanes={asked}: lanes must be "
@@ -231,7 +231,7 @@ class SamplingPlan:
     def indices(self, cursor: Cursor, world: int) -> Lookup:
         """Return the function from positions of the cursor's epoch to samples: see ``check_lookup``."""
         lanes = self.lanes(cursor, world)
-        order = self.order.with_lanes(lanes) if lanes and isinstance(self.order, LaneOrder) else self.order
+        order = self.order.with_lanes(lanes) if lanes and has_lanes(self.order) else self.order
         lookup = order.epoch(self.samples, self.seed, cursor.epoch)
         if self.order.identity in _UNNAMED:
             # A built-in order needs no check, and takes no longer than one.
@@ -263,7 +263,7 @@ class SamplingPlan:
     def arguments(self) -> dict[str, object]:
         """Return the arguments that the plans of all ranks have in common, as the user writes them; JSON values."""
         identity = self.order.identity
-        lanes = {"lanes": self.order.lanes} if isinstance(self.order, LaneOrder) else {}
+        lanes = {"lanes": self.order.lanes} if has_lanes(self.order) else {}
         return lanes | {
             "shuffle": isinstance(self.order, FullShuffle) if identity in _UNNAMED else identity,
             "seed": self._seed,
@@ -309,7 +309,7 @@ class SamplingPlan:
         return cursor
 
     def _lanes_of(self, state: Mapping[str, Any]) -> int:
-        if not isinstance(self.order, LaneOrder):
+        if not has_lanes(self.order):
             if "lanes" in state:
                 raise StateMismatch("this state has lanes, but the order has none")
             return 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from penstock.data.order.draws import Draws
-from penstock.data.order.mixture import MixedSource, MixtureSpec, by_temperature, steps_of
+from penstock.data.order.mixture import MixedSource, MixtureSpec, WeightCurve, by_temperature, steps_of
 from penstock.data.order.orders import FullShuffle
 from penstock.data.order.shuffle import Permutation, mixed
 from penstock.errors import Bug, Unusable
@@ -152,8 +152,8 @@ class WeightedShuffle:
         # Refuses weights that lack a class, or are no numbers.
         [step] = steps_of(weights, [*sizes], "class")
         order = replace(self, weights=weights, temperature=None)
-        # Fractions, of which the identity is the same however numbers are written: 1, 1.0, NumPy's.
-        object.__setattr__(order, "weights", dict(zip(sizes, step.weights, strict=True)))
+        # Quotients, of which the identity is the same however numbers are written: 1, 1.0, NumPy's.
+        object.__setattr__(order, "weights", dict(zip(sizes, WeightCurve([step]).table[0].tolist(), strict=True)))
         members = np.argsort(classes, kind="stable")
         small = len(classes) < 1 << 32
         object.__setattr__(order, "_members", members.astype(np.uint32) if small else members)
