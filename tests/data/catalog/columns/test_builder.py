@@ -1,15 +1,19 @@
 """A table comes back out of its region as rows were added, empty columns cost nothing, and parts can be joined."""
 
+import itertools
 import pickle
 import random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.data.catalog.columns.column import decode
+from penstock.data.catalog.columns import column
+from penstock.data.catalog.columns.column import StringsBuilder, decode
+from penstock.data.catalog.columns.compact import compact_etags
 from penstock.data.catalog.columns.table import TableBuilder, vectors_of
-from penstock.engine.listing.names import PackedEntries
+from penstock.engine.listing.names import Names, PackedEntries
 from penstock.errors import Unusable
 from tests.refusals import refused
 
@@ -66,6 +70,62 @@ def test_pages_are_the_rows_that_they_consist_of(pages):
         ours.add_all(PackedEntries.of(map(decode, keys), sizes, etags))
     assert len(ours) == len(theirs)
     assert _read(ours.freeze()) == _read(theirs.freeze())
+
+
+_STRINGS = st.lists(
+    st.binary(max_size=3) | st.sampled_from([b"0a", b"ff", b"FF", b"x" * 400, b"a/000.jpg"]), max_size=9
+)
+
+
+@given(st.lists(st.tuples(_STRINGS, st.sampled_from(["add", "page", "part"]))), st.data())
+def test_strings_of_a_builder_come_back_in_slices(steps, data):
+    found, wanted = StringsBuilder(), []
+    with patch.object(column, "_BLOCK", 4):
+        for strings, how in steps:
+            wanted += strings
+            if how == "page":
+                found.add_all(Names.of(strings))
+                continue
+            part = StringsBuilder() if how == "part" else found
+            for each in strings:
+                part.add(each)
+            if how == "part":
+                found.extend(part)
+    assert len(found) == len(wanted)
+    first, last = sorted(data.draw(st.tuples(*[st.integers(0, len(wanted))] * 2)))
+    for rows in (range(len(wanted)), range(first, last)):
+        assert [*Names(*reversed(found.joined(rows)))] == wanted[rows.start : rows.stop]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(["0f" * 16, "ab" * 16]), min_size=1, max_size=9)),
+    st.sampled_from(["", "AB" * 16, "x"]),
+)
+def test_digests_of_a_builder_are_those_of_its_strings(blocks, other):
+    texts = [*itertools.chain(*blocks), *filter(None, [other])]
+    found = StringsBuilder()
+    for strings in (*blocks, [other] if other else []):
+        part = StringsBuilder()
+        part.add_all(Names.of([*map(str.encode, strings)]))
+        part.joined(range(1))
+        found.extend(part)
+    etags = compact_etags(found)
+    assert [etags.text(row) for row in range(len(texts))] == texts
+    etags.check()
+
+
+def test_held_strings_take_few_bytes():
+    """Digits take half a byte each, and keys of a listing less than a fifth of their length."""
+    for strings, least in (
+        ([f"{at * 7919:032x}" for at in range(4000)], 2),
+        ([f"train/{at:09}.jpg" for at in range(4000)], 5),
+    ):
+        found = StringsBuilder()
+        found.add_all(Names.of([*map(str.encode, strings)]))
+        found.joined(range(1))
+        (block,) = found._blocks
+        assert len(block.data) * least <= sum(map(len, strings))
+        assert block.lengths.strides == (0,), "one length for all"
 
 
 def _bytes(columns):

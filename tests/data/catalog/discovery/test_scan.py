@@ -4,6 +4,7 @@ import bisect
 import itertools
 import random
 import signal
+import sys
 import threading
 from typing import ClassVar
 
@@ -16,8 +17,12 @@ from penstock.data.catalog.catalog import make_catalog
 from penstock.data.catalog.discovery import scan as scanning
 from penstock.data.catalog.discovery.scan import first_names
 from penstock.engine.contracts.driver import Abilities
+from penstock.engine.listing.listing import Entries
+from penstock.engine.listing.select import Leftovers
 from penstock.errors import ConfigError, Damaged, Throttled
+from penstock.stores.http.listing import columns
 from penstock.values import ObjectMeta, Page
+from tests.data.catalog.large import peak_of
 from tests.refusals import refused
 
 # Few letters and many slashes make the shapes that matter: nested, empty and repeated directories, keys beside them.
@@ -444,3 +449,79 @@ def test_names_that_show_splits_are_found_in_few_steps():
     keys = [f"b/{name}{at:06}".encode() for name in ("a/", "test-", "train-", "z/y/") for at in range(10_000)]
     assert first_names(Counted(keys), "b/") == ["a/", "test-000000", "train-000000", "z/"]
     assert Counted.asked < 200
+
+
+# -- The cost of an object does not grow with their number --
+
+
+class _Served:
+    """A bucket of made-up keys, whose pages are read as a driver reads them; ``made`` counts the objects listed."""
+
+    root, seeks, jumps = "s3://bucket/", True, False
+    _ENTRY = "<Contents><Key>{0:05}/{1:09}.jpg</Key><ETag>&quot;{2:032x}&quot;</ETag><Size>{1}</Size></Contents>"
+
+    def __init__(self, count):
+        self.count, self._flying = count, []
+
+    def url(self, key):
+        return self.root + key
+
+    def pager(self):
+        return self
+
+    def start(self, _prefix, *, token="", delimiter="", **_asked):
+        self._flying.append((object(), int(token or 0), delimiter))
+        return self._flying[-1][0]
+
+    def take(self):
+        flying, self._flying = self._flying, []
+        return [(request, Page((), ()) if delimiter else self._page(start)) for request, start, delimiter in flying]
+
+    def _page(self, start):
+        stop = min(start + 1000, self.count)
+        rows = "".join(self._ENTRY.format(at // 1000, at, hash((at, 1)) % (1 << 128)) for at in range(start, stop))
+        found = columns(f"<ListBucketResult>{rows}</ListBucketResult>".encode(), "ETag")
+        return Page(Entries(None, None, found.packed), (), str(stop) if stop < self.count else "")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+
+def _calls(count):
+    """Return how often Python or C code of a scan was called, without the making of the pages."""
+    served, found = _Served(count), [0]
+    page = served._page
+
+    def count_call(_frame, event, _what):
+        found[0] += event.endswith("call")
+
+    def quietly(start):
+        sys.setprofile(None)
+        made = page(start)
+        sys.setprofile(count_call)
+        return made
+
+    served._page = quietly
+    sys.setprofile(count_call)
+    try:
+        catalog = scan(served, "", workers=1, leftovers=Leftovers())
+    finally:
+        sys.setprofile(None)
+    assert len(catalog) == count
+    return found[0] / count
+
+
+def test_a_scan_makes_one_call_an_object_for_any_number_of_objects():
+    few, more, many = map(_calls, (1_000, 10_000, 100_000))
+    assert many <= more <= few
+    assert many < 1
+
+
+def test_a_scan_holds_less_than_40_bytes_an_object_of_the_heap_at_its_peak():
+    """Beside the versions, of 16 bytes, which are outside the heap."""
+    scan(_Served(1000), "", workers=1)
+    few, many = (peak_of(lambda count=count: scan(_Served(count), "", workers=1))[1] for count in (150_000, 450_000))
+    assert many - few < 40 * 300_000

@@ -5,21 +5,24 @@ A vector has as few bytes as its values need, and no string is a Python object.
 
 from __future__ import annotations
 
+import zlib
 from array import array
-from typing import TYPE_CHECKING, Any, TypeVar
+from binascii import hexlify, unhexlify
+from bisect import bisect_right
+from contextlib import suppress
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from penstock.data.region import Region
-from penstock.engine.listing.names import gather
+from penstock.engine.listing.names import Names, gather
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
-
-    from penstock.engine.listing.names import Names
 
     Rows = range | NDArray[np.integer[Any]]  # row numbers: evenly spaced, or any
     _T = TypeVar("_T", bound=np.generic)
@@ -384,31 +387,110 @@ class Strings:
         return ends, gather(data, starts, lengths)
 
 
-class StringsBuilder:
-    """Builder of a column of byte strings, without a Python object per string."""
+_SAMPLE_BYTES = 8 << 10
 
-    __slots__ = ("_data", "_ends")
+
+class _Block(NamedTuple):
+    """Strings of a builder that are held in few bytes: their lengths, and how their bytes are restored.
+
+    The bytes are outside the heap, which would keep the memory of those that are dropped.
+    """
+
+    lengths: NDArray[np.unsignedinteger[Any]]
+    data: mmap | bytes
+    restore: Callable[[mmap | bytes], bytes]
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.uint32], data: bytes) -> _Block:
+        narrow = lengths.astype(np.min_scalar_type(int(lengths.max(initial=0))))
+        if len(narrow) and (narrow == narrow[0]).all():
+            narrow = np.broadcast_to(narrow[0].copy(), narrow.shape)
+        with suppress(ValueError):
+            if data == data.lower():
+                return cls(narrow, _map_bytes(unhexlify(data)), hexlify)
+        # Keys in order become a fifth of their length, or less; for other strings it is not worth the time.
+        if len(zlib.compress(data[:_SAMPLE_BYTES], 1)) * 2 < len(data[:_SAMPLE_BYTES]):
+            return cls(narrow, _map_bytes(zlib.compress(data, 1)), zlib.decompress)
+        return cls(narrow, _map_bytes(data), bytes)
+
+    def names(self) -> Names:
+        lengths = np.append(np.zeros(1, np.int64), self.lengths)
+        return Names(np.frombuffer(self.restore(self.data), np.uint8), lengths.cumsum())
+
+
+def _map_bytes(data: bytes) -> mmap | bytes:
+    if not data:
+        return data
+    mapped = mmap(-1, len(data), MAP_PRIVATE | MAP_ANONYMOUS)
+    mapped[:] = data
+    return mapped
+
+
+class StringsBuilder:
+    """Builder of a column of byte strings, without a Python object per string, and with most of them compressed."""
+
+    __slots__ = ("_blocks", "_data", "_ends", "_lengths", "_open")
 
     def __init__(self) -> None:
-        self._data = bytearray()
-        self._ends = array("Q", (0,))
+        self._data, self._lengths = bytearray(), array("I")
+        self._blocks: list[_Block] = []
+        # Number of strings up to the end of each block.
+        self._ends: list[int] = []
+        self._open = -1, Names(np.zeros(0, np.uint8), np.zeros(1, np.int64))
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._lengths) + (self._ends[-1] if self._ends else 0)
 
     def add(self, piece: bytes) -> None:
         self._data += piece
-        self._ends.append(len(self._data))
+        self._lengths.append(len(piece))
+        if len(self._lengths) >= _BLOCK:
+            self._close()
 
     def add_all(self, names: Names) -> None:
-        self._ends.frombytes((names.ends[1:] + (len(self._data) - names.ends[0])).tobytes())
+        self._lengths.frombytes(names.lengths.astype(np.uint32).tobytes())
         self._data += names.joined.data
+        if len(self._lengths) >= _BLOCK:
+            self._close()
 
     def extend(self, other: StringsBuilder) -> None:
-        ends = np.frombuffer(other._ends, np.uint64)[1:] + np.uint64(len(self._data))
+        """Append the strings of another builder, which must not be used afterwards."""
+        for each in other._blocks:
+            self._close()
+            self._keep(each)
+        self._lengths += other._lengths
         self._data += other._data
-        self._ends.frombytes(ends.tobytes())
+        if len(self._lengths) >= _BLOCK:
+            self._close()
 
-    def freeze(self) -> Strings:
-        """Return the column, which takes over the memory of this builder."""
-        return Strings(memoryview(self._data), memoryview(self._ends))
+    def joined(self, rows: range) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Return the strings of rows that follow one another, as ``Strings.joined`` does."""
+        self._close()
+        at, parts = bisect_right(self._ends, rows.start), list[Names]()
+        while at < len(self._ends) and (first := self._ends[at] - len(self._blocks[at].lengths)) < rows.stop:
+            if self._open[0] != at:
+                self._open = at, self._blocks[at].names()
+            parts.append(self._open[1][max(rows.start - first, 0) : rows.stop - first])
+            at += 1
+        ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(each.lengths for each in parts)]))
+        return ends, parts[0].joined if len(parts) == 1 else np.concatenate(
+            [np.zeros(0, np.uint8), *(each.joined for each in parts)]
+        )
+
+    def pop_digits(self, width: int) -> tuple[int, Iterator[NDArray[np.uint8]]] | None:
+        """Return the number of strings and their bytes, dropped one by one, if all are ``width`` lower-case digits."""
+        self._close()
+        if not all(each.restore is hexlify and (each.lengths == width).all() for each in self._blocks):
+            return None
+        count, self._ends, self._open = len(self), [], (-1, self._open[1])
+        self._blocks.reverse()
+        return count, (np.frombuffer(self._blocks.pop().data, np.uint8) for _ in range(len(self._blocks)))
+
+    def _close(self) -> None:
+        if self._lengths:
+            self._keep(_Block.of(np.frombuffer(self._lengths, np.uint32), bytes(self._data)))
+            self._data, self._lengths = bytearray(), array("I")
+
+    def _keep(self, block: _Block) -> None:
+        self._ends.append(len(block.lengths) + (self._ends[-1] if self._ends else 0))
+        self._blocks.append(block)

@@ -17,6 +17,7 @@ from penstock.data.catalog.columns.column import (
     Numbers,
     Packing,
     Strings,
+    StringsBuilder,
     blocks,
     decode,
     encode,
@@ -268,11 +269,13 @@ class Digests:
 
 
 ETags = Compact | Digests
-Texts = Strings | Digests | Chosen
+Texts = Strings | StringsBuilder | Digests | Chosen
 
 
 def compact_etags(texts: Texts) -> ETags:
-    """Copy ETags; as digests if at least half of them begin with a sum."""
+    """Copy ETags; as digests if at least half of them begin with a sum. Those of a builder may be dropped meanwhile."""
+    if isinstance(texts, StringsBuilder) and len(texts) and (found := texts.pop_digits(_DIGITS)):
+        return Digests(pack_pieces(np.dtype(np.uint8), found[0] * _BYTES, found[1]), "lower", None)
     for case in SUMS:
         digests = _digests(texts, case)
         if digests is not None:

@@ -326,6 +326,9 @@ def pad_vectors(vectors: list[Vector], values: list[Numbers]) -> Iterator[memory
         at = vector.stop
 
 
+_NOTHING = Numbers(b"", "|u1", 0, 0)
+
+
 def gather_regions(table: Table, *, anew: bool = False) -> Table:
     """Return a copy of a table in one region, which needs one descriptor; the table itself if it needs only one.
 
@@ -334,14 +337,16 @@ def gather_regions(table: Table, *, anew: bool = False) -> Table:
     vectors, values = vectors_of(table)
     if not anew and len({id(each.region) for each in values if each.region is not None}) <= 1:
         return table
-    region = Region(vectors[-1].stop)
-    for vector, numbers in zip(vectors, values, strict=True):
-        if len(numbers):
-            region.view[vector.offset : vector.stop] = numbers.values.view(np.uint8).data
+    region, rows, count, form = Region(vectors[-1].stop), table.rows, len(table.keys), table.format
     origin = table.keys.origin if isinstance(table.keys, Derived) else None
-    found = table_of(parts_of(region, vectors), table.rows, len(table.keys), origin)
-    group = None if table.group is None else table.group.moved(table.keys, found.keys)
-    return found.having(format=table.format, group=group)
+    group, keys = table.group, None if table.group is None else table.keys
+    # A table that nobody else has is freed vector by vector.
+    del table
+    for at, vector in enumerate(vectors):
+        region.view[vector.offset : vector.stop] = values[at].values.view(np.uint8).data if vector.bytes else b""
+        values[at] = _NOTHING
+    found = table_of(parts_of(region, vectors), rows, count, origin)
+    return found.having(format=form, group=None if group is None else group.moved(keys, found.keys))
 
 
 def described(found: Iterable[dict[str, Any]], start: int = 0) -> list[Vector]:
@@ -415,7 +420,7 @@ def _keys(parts: dict[str, Numbers], count: int, origin: Keys | None) -> Keys:
         return _strings(parts, count)
     if origin is None or isinstance(origin, Derived) or parts.keys() - {"cut", "ending"}:
         raise ValueError(f"keys cannot consist of {sorted(parts)}")
-    return Derived(origin, parts["cut"], parts.get("ending", Numbers(b"", "|u1", 0, 0)))
+    return Derived(origin, parts["cut"], parts.get("ending", _NOTHING))
 
 
 def _strings(parts: dict[str, Numbers], count: int) -> Compact:
@@ -423,7 +428,7 @@ def _strings(parts: dict[str, Numbers], count: int) -> Compact:
         return Stepped(parts["bases"], parts["ends"], parts["texts"])
     if parts.keys() - {"texts"}:
         raise ValueError(f"strings cannot consist of {sorted(parts)}")
-    return Even(parts.get("texts", Numbers(b"", "|u1", 0, 0)), count)
+    return Even(parts.get("texts", _NOTHING), count)
 
 
 def _etags(parts: dict[str, Numbers], count: int) -> ETags:
@@ -452,13 +457,13 @@ _LIMIT = 1 << 63  # bytes: where int64 ends
 
 
 class TableBuilder:
-    """Builder of a table: about 8 bytes per field plus the strings themselves, never one Python object per row."""
+    """Builder of a table: 8 bytes of a size for each row, and its compressed strings, never a Python object."""
 
     __slots__ = ("_last", "_objects", "_offsets", "_sizes", "_strings")
 
     def __init__(self) -> None:
         self._sizes = array("q")
-        self._strings = (StringsBuilder(), StringsBuilder(), StringsBuilder())
+        self._strings: tuple[StringsBuilder, ...] = (StringsBuilder(), StringsBuilder(), StringsBuilder())
         # The object of each row, and the first byte of its range; None and empty until a row is a range.
         self._objects: array[int] | None = None
         self._offsets = array("q")
@@ -510,15 +515,26 @@ class TableBuilder:
         self._offsets.append(offset)
 
     def extend(self, other: TableBuilder) -> None:
-        """Append all rows of ``other``; neither has ranges, since listings contain whole objects."""
+        """Append all rows of ``other``, which must not be used afterwards; neither has ranges."""
         self._sizes.extend(other._sizes)
         for mine, theirs in zip(self._strings, other._strings, strict=True):
             mine.extend(theirs)
 
     def freeze(self) -> Table:
-        """Return the table, copied into memory that workers map; the builder can be dropped."""
-        ranges = None
+        """Return the table, copied into memory that workers map; the builder must not be used afterwards.
+
+        Each column is dropped as soon as it was copied.
+        """
+        ranges, columns, sizes = None, [*self._strings], [self._sizes]
         if self._objects is not None:
             ranges = ranges_of(np.frombuffer(self._objects, np.uint64), np.frombuffer(self._offsets, np.int64))
-        keys, etags, labels = (each.freeze() for each in self._strings)
-        return gather_regions(Table.of(np.frombuffer(self._sizes, np.int64), keys, etags, labels, ranges))
+        self._sizes, self._strings = array("q"), ()
+        return gather_regions(
+            Table(
+                pack_narrow(np.frombuffer(sizes.pop(), np.int64)),
+                compact_keys(columns.pop(0)),
+                compact_etags(columns.pop(0)),
+                compact(columns.pop(0)),
+                ranges,
+            )
+        )
