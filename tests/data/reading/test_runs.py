@@ -18,13 +18,16 @@ from pyarrow import parquet
 
 import penstock as ps
 from penstock.data.catalog.catalog import Catalog, Entry
+from penstock.data.catalog.contents import GAP_BYTES, Contents
 from penstock.data.order.orders import CatalogOrder, FullShuffle
+from penstock.data.reading import runs
 from penstock.data.reading.runs import fitted_order, merged_spans, runs_of
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.errors import Damaged, Unusable
 from penstock.testing.restarts import check_restarts
 from penstock.values import Span
 from tests.amounts import examples
+from tests.data.catalog.large import samples
 from tests.data.reads import spans_of
 from tests.data.shards.archives import tar, tfrecord, zipped
 
@@ -157,6 +160,57 @@ def test_runs_are_neighbours_of_one_object_in_order(drawn, block_bytes, ordered)
             assert span.key == entry.key
             assert span.start <= entry.offset <= entry.offset + entry.size <= span.stop
     assert runs_of(catalog, FullShuffle()) is None
+
+
+def _looked_at(monkeypatch, catalog, shuffle):
+    """Return how many entries are looked at one by one to make an order and its runs."""
+    looked = []
+    for name in ("extents", "offsets"):
+        method = getattr(Contents, name)
+
+        def counted(self, *places, method=method):
+            found = method(self, *places)
+            values = found[0] if isinstance(found, tuple) else found
+            # A view is not read.
+            looked.append(0 if values is None or values.base is not None else len(values))
+            return found
+
+        monkeypatch.setattr(Contents, name, counted)
+    runs_of(catalog, fitted_order(shuffle, catalog))
+    monkeypatch.undo()
+    return sum(looked)
+
+
+@pytest.mark.parametrize("shuffle", [ps.order.Lanes(), ps.order.BlockShuffle(), False])
+def test_entries_are_looked_at_once_for_all_orders(monkeypatch, shuffle):
+    for count in (1000, 10_000, 100_000):
+        catalog = samples(count)
+        assert count <= _looked_at(monkeypatch, catalog, shuffle) < count + 100
+        assert _looked_at(monkeypatch, catalog, shuffle) < 100
+        assert _looked_at(monkeypatch, catalog, ps.order.Lanes(shuffle=False)) < 100
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(0, 9)), max_size=40), st.integers(1, 9))
+def test_stretches_are_found_alike_one_by_one_and_all_together(drawn, block_bytes):
+    at, entries = 0, list[Entry]()
+    for kind, step, size in drawn:
+        at = 0 if kind == 1 else at + (step << 13 if kind == 2 else step)
+        entries.append(Entry("x", size, offset=at))
+        at += size
+    catalog = Catalog.build("memory://bucket/", "", entries)
+    found = []
+    for few in (0, 1 << 60):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(runs, "_FEW", few)
+            found.append(runs.block_sizes(catalog, block_bytes).tolist())
+    assert found[0] == found[1]
+    starts = [
+        0 < at < len(entries)
+        and entries[at].offset // block_bytes == entries[at - 1].offset // block_bytes
+        and 0 <= entries[at].offset - entries[at - 1].offset - entries[at - 1].size <= GAP_BYTES
+        for at in range(len(entries) + 1)
+    ]
+    assert np.cumsum([0, *found[0]]).tolist() == [at for at, inside in enumerate(starts) if not inside]
 
 
 def test_whole_objects_have_no_runs_and_blocks_by_their_sizes():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 _new = tuple.__new__
 _TEXTS = 1 << 12  # objects whose texts are kept
 _SHOWN = 5  # entries, classes and columns in a notebook
+# Between two ranges, fetched and thrown away: a request of its own costs more.
+GAP_BYTES = 64 << 10
+_SLICE = 1 << 15  # entries that are handled together
 
 
 def _derivation(first: FieldObjects, part: FieldObjects) -> Callable[[str], str] | None:
@@ -268,6 +271,31 @@ class Contents:
             for each in (ranges.objects, ranges.offsets, self._table.sizes)
         ]
         return found[0], found[1], found[2]
+
+    def offsets(self, first: int, stop: int) -> NDArray[np.integer[Any]]:
+        """Return the first byte of each of some entries, where ``extents`` is not None; not copied if that can be."""
+        ranges, rows = self._table.ranges, self._rows[first:stop]
+        if ranges is None:
+            raise Unusable("the samples of the catalog must be ranges of objects, got whole objects")
+        return taken(ranges.offsets.values, rows if isinstance(rows, range) else rows.values)
+
+    @cached_property
+    def stretches(self) -> NDArray[np.int64]:
+        """The first entry of each stretch of ranges of one object that follow one another, and the number of entries.
+
+        A stretch ends where a range overlaps the one before, or begins more than ``GAP_BYTES`` after it. A whole object
+        is a stretch by itself. Computed once, at about 10 ns an entry, where ``extents`` is not None.
+        """
+        total, found = len(self), [np.zeros(min(1, len(self)), np.int64)]
+        for first in range(0, total, _SLICE):
+            # One entry more than needed, which the next slice begins with.
+            extents = self.extents(range(first, min(total, first + _SLICE + 1)))
+            objects, offsets, sizes = cast("tuple[NDArray[np.int64], ...]", extents)
+            stops = offsets + sizes
+            apart = (objects[1:] != objects[:-1]) | (offsets[1:] < stops[:-1]) | (offsets[1:] > stops[:-1] + GAP_BYTES)
+            apart |= (offsets[1:] < 0) | (offsets[:-1] < 0)
+            found.append(np.flatnonzero(apart) + first + 1)
+        return np.append(np.concatenate(found), total)
 
     @property
     def total_bytes(self) -> int:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from penstock.data.catalog.contents import GAP_BYTES
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
@@ -44,11 +46,10 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
-# Bytes between two samples that are read and thrown away: a request of their own costs more.
-_GAP_BYTES = 64 << 10
 _AHEAD_BYTES = 64 << 20
 _MARGIN = 4096  # samples beyond a window whose runs are known
-_AT_ONCE = 1 << 20  # rows whose runs are computed together
+_AT_ONCE = 1 << 16  # rows that are handled together
+_FEW = 32  # samples in a stretch, on the average, from which stretches are handled one by one
 _LEAST_UNITS = 2  # units of a window, however large they are
 
 
@@ -153,15 +154,19 @@ def block_sizes(catalog: Catalog, block_bytes: int) -> NDArray[np.int64]:
         return _unit_blocks(catalog, block_bytes)
     if catalog.extents(range(0)) is not None:
         return np.diff(_starts(catalog, block_bytes, np.zeros(0, np.int64)))
-    sizes = catalog.sizes
-    if (sizes < 0).any():
-        raise Unusable(
-            "blocks are cut by bytes, but not all sizes are known (from_objects, manifests without sizes): pass "
-            "block_samples= to the order"
-        )
-    number = (np.cumsum(sizes) - sizes) // block_bytes
-    borders = np.flatnonzero(np.diff(number)) + 1
-    return np.diff(np.concatenate(([0], borders, [len(sizes)]))) if len(sizes) else sizes
+    before, last, found = 0, 0, [np.zeros(1, np.int64)]
+    for first in range(0, len(catalog), _AT_ONCE):
+        sizes = catalog[first : first + _AT_ONCE].sizes
+        if (sizes < 0).any():
+            raise Unusable(
+                "blocks are cut by bytes, but not all sizes are known (from_objects, manifests without sizes): pass "
+                "block_samples= to the order"
+            )
+        ends = np.cumsum(sizes) + before
+        numbers = (ends - sizes) // block_bytes
+        found.append(np.flatnonzero(np.diff(numbers, prepend=last)) + first)
+        before, last = int(ends[-1]), int(numbers[-1])
+    return np.diff(np.concatenate((*found, [len(catalog)]))) if len(catalog) else found[0][:0]
 
 
 def runs_of(catalog: Catalog, order: Order) -> Runs | None:
@@ -227,21 +232,22 @@ def _starts(catalog: Catalog, most_bytes: int, borders: NDArray[np.int64]) -> ND
     A run ends where the next sample is in another object, precedes it, is too far after it, or begins in another
     piece of ``most_bytes`` of the object; and at each of ``borders``.
     """
-    total, found = len(catalog), [np.zeros(1, np.int64), borders]
-    for first in range(0, total, _AT_ONCE):
-        # One sample more than needed, which the next block begins with.
-        extents = catalog.extents(range(first, min(total, first + _AT_ONCE + 1)))
-        if extents is None:
-            raise Unusable("the samples of the catalog must be ranges of objects, got whole objects")
-        objects, offsets, sizes = extents
-        stops = offsets + sizes
-        apart = (objects[1:] != objects[:-1]) | (offsets[1:] < stops[:-1]) | (offsets[1:] > stops[:-1] + _GAP_BYTES)
-        apart |= offsets[1:] // most_bytes != offsets[:-1] // most_bytes
-        # A whole object of unknown size has no place in a run.
-        apart |= (offsets[1:] < 0) | (offsets[:-1] < 0)
-        found.append(np.flatnonzero(apart) + first + 1)
-    starts = np.unique(np.concatenate(found))
-    return np.append(starts[starts < total], total)
+    total, stretches = len(catalog), catalog.stretches
+    found = [stretches, borders]
+    if _FEW * len(stretches) > total:
+        for first in range(0, total, _AT_ONCE):
+            offsets = catalog.offsets(first, min(total, first + _AT_ONCE + 1))
+            pieces = offsets.astype(np.int64) // most_bytes
+            found.append(np.flatnonzero(pieces[1:] != pieces[:-1]) + first + 1)
+    else:
+        # Offsets ascend in a stretch, so that looking for the borders of pieces takes no step for each sample.
+        for first, stop in pairwise(stretches.tolist()):
+            offsets = catalog.offsets(first, stop)
+            pieces = np.arange(int(offsets[0]) // most_bytes + 1, int(offsets[-1]) // most_bytes + 1) * most_bytes
+            found.append(np.searchsorted(offsets, pieces.astype(offsets.dtype)) + first)
+    # np.unique would hash each of them.
+    starts = np.sort(np.concatenate(found), kind="stable")
+    return np.append(starts[(starts < total) & (np.diff(starts, prepend=-1) > 0)], total)
 
 
 def merged_spans(spans: Sequence[Span]) -> tuple[list[Span], list[tuple[int, int, int | None]]]:
@@ -263,7 +269,7 @@ def merged_spans(spans: Sequence[Span]) -> tuple[list[Span], list[tuple[int, int
 def _joins(last: Span, span: Span) -> bool:
     if last.whole or span.whole or last.stop is None or span.stop is None or last.key != span.key:
         return False
-    return span.start <= last.stop + _GAP_BYTES and span.stop - last.start <= _MOST_BYTES
+    return span.start <= last.stop + GAP_BYTES and span.stop - last.start <= _MOST_BYTES
 
 
 class RunReading(ChunkReading[Any]):
