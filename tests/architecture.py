@@ -46,7 +46,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         "loading",
     ),
     "checkpoint": (
-        *("integrity", "gather", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
+        *("integrity", "gather", "columns", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
     ),
 }
 GROUND = set(FLOORS[0])

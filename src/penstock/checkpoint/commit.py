@@ -9,9 +9,11 @@ import logging
 import os
 import re
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from penstock.checkpoint.columns import IndexColumns, read_checksums
 from penstock.checkpoint.gather import Object
 from penstock.checkpoint.integrity import (
     MANIFEST,
@@ -108,26 +110,41 @@ class CommittedCheckpoint:
         self.etag, document = read_current(source, folder + MANIFEST)
         self.manifest = Manifest.decode(document, source.url(folder + MANIFEST))
 
+    @cached_property
+    def columns(self) -> IndexColumns:
+        """The index, for a checkpoint of a kind that has one."""
+        return IndexColumns(self._source, self._folder, self.manifest)
+
     def open(self, name: str) -> ChecksummedReader:
         """Open a data object by its name in the manifest: one HEAD. Raise ``NotFound`` if it is missing."""
-        key = self._folder + name
-        return ChecksummedReader(self._source.open_read(key), self.manifest.objects[name], self._source.url(key))
+        return self._open(name, self._checksums([name])[name])
 
     def objects(self, names: Sequence[str]) -> dict[str, Object]:
         """Return, by name, an ``Object`` for ``gather`` to read each data object: parallel HEADs, one each."""
+        checksums = self._checksums(names)
         found = self._source.stat_many([self._folder + name for name in names])
-        return {name: self._object(name, meta) for name, meta in zip(names, found, strict=True)}
+        return {name: self._object(checksums[name], meta) for name, meta in zip(names, found, strict=True)}
 
-    def _object(self, name: str, meta: ObjectMeta) -> Object:
-        checksums, url = self.manifest.objects[name], self._source.url(meta.key)
+    def _checksums(self, names: Sequence[str]) -> dict[str, BlockChecksums]:
+        known, indexed = self.manifest.objects, self.manifest.indexed
+        further = [name for name in names if name not in known]
+        read = read_checksums(self.columns, indexed, further) if further else {}
+        return {name: read.get(name) or known[name] for name in names}
+
+    def _open(self, name: str, checksums: BlockChecksums) -> ChecksummedReader:
+        key = self._folder + name
+        return ChecksummedReader(self._source.open_read(key), checksums, self._source.url(key))
+
+    def _object(self, checksums: BlockChecksums, meta: ObjectMeta) -> Object:
+        url = self._source.url(meta.key)
         if meta.size != checksums.size:
             raise Truncated(f"the object has {meta.size} bytes, but {checksums.size} were written", url=url)
         return Object(meta.key, meta.etag, meta.size, url, checksums)
 
     def verify(self) -> Iterator[str]:
         buffer = bytearray(_PIECE_BYTES)
-        for name in sorted(self.manifest.objects):
-            with self.open(name) as reader:
+        for name, checksums in sorted(self._checksums(list(self.manifest.sizes)).items()):
+            with self._open(name, checksums) as reader:
                 while reader.readinto(buffer):
                     pass
             yield self._source.url(self._folder + name)
@@ -139,7 +156,7 @@ class CommittedCheckpoint:
 
     def delete_objects(self) -> None:
         """Delete the objects and keep the manifest: for a checkpoint that was replaced or deleted."""
-        self._source.delete([self._folder + name for name in self.manifest.objects])
+        self._source.delete([self._folder + name for name in self.manifest.sizes])
 
 
 def publish(source: Source, key: str, data: bytes, replaces: str, named: Sequence[str]) -> str:
@@ -195,7 +212,7 @@ _LOG = logging.getLogger("penstock")
 # Files that mark a folder as a checkpoint: Penstock's, torch's (Lightning's FSDP writes it too), DeepSpeed's.
 _MARKS = (MANIFEST, METADATA)
 _DATA = re.compile(
-    r"([0-9a-f]{32}/([0-9a-f]{2}/)?)?([0-9]+\.data|__[0-9]+_[0-9]+\.distcp|state\.pt)"
+    r"([0-9a-f]{32}/([0-9a-f]{2}/)?)?([0-9]+\.data|penstock\.index|__[0-9]+_[0-9]+\.distcp|state\.pt)"
     r"|__[0-9]+\.metadata|[^/]+\.distcp|checkpoint/[^/]*rank_[0-9]+[^/]*_states\.pt"
 )
 # Further checkpoint files of a folder that holds a checkpoint.

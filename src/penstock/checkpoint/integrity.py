@@ -44,6 +44,12 @@ class Manifest:
     kind: str  # selects its reader: ``state``, ``dcp``, …
     objects: dict[str, BlockChecksums]  # by name below the checkpoint's URL
     content: dict[str, Any] = field(default_factory=dict)  # JSON specific to ``kind``
+    indexed: dict[str, int] = field(default_factory=dict)  # sizes of further objects, whose digests are in an index
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each object, by name."""
+        return {**{name: checksums.size for name, checksums in self.objects.items()}, **self.indexed}
 
     def encode(self) -> bytes:
         """Return the manifest as sorted JSON without spaces; the last key is a digest of all bytes before it."""
@@ -58,6 +64,7 @@ class Manifest:
                     name: {"size": checksums.size, "digests": base64.b64encode(checksums.digests).decode()}
                     for name, checksums in self.objects.items()
                 },
+                "indexed": self.indexed,
                 "content": self.content,
             },
             sort_keys=True,
@@ -81,9 +88,9 @@ class Manifest:
             if type(version) is int and version > _VERSION:
                 raise CheckpointError(f"written by a newer Penstock (format {version}): update to read it", url=url)
             objects = {name: _block_checksums(name, each) for name, each in document["objects"].items()}
-            manifest = cls(
-                _require_str(document["save"]), _require_str(document["kind"]), objects, dict(document["content"])
-            )
+            indexed = {name: _checked_size(name, size) for name, size in document["indexed"].items()}
+            save, kind = _require_str(document["save"]), _require_str(document["kind"])
+            manifest = cls(save, kind, objects, dict(document["content"]), indexed)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             # The error's repr would quote the whole document if it is not UTF-8.
             shown = f"{type(error).__name__}: {error}"
@@ -109,12 +116,17 @@ def _ending(body: bytes) -> bytes:
 
 
 def _block_checksums(name: str, described: dict[str, Any]) -> BlockChecksums:
-    size, digests = described["size"], base64.b64decode(described["digests"], validate=True)
-    blocks = -(-size // BLOCK_BYTES) if type(size) is int and size >= 0 else -1
-    if not fits(name) or len(digests) != blocks * DIGEST_BYTES:
+    size, digests = _checked_size(name, described["size"]), base64.b64decode(described["digests"], validate=True)
+    if len(digests) != count_blocks(size) * DIGEST_BYTES:
         message = f"object {name!r} of {size!r} bytes with {len(digests)} bytes of digests"
         raise ValueError(message)
     return BlockChecksums(size, digests)
+
+
+def _checked_size(name: str, size: object) -> int:
+    if not fits(name) or type(size) is not int or not 0 <= size < 1 << 63:
+        raise ValueError(f"object {name!r} of {size!r} bytes")
+    return size
 
 
 def _require_str(value: object) -> str:
@@ -211,6 +223,10 @@ def _pattern(key: str) -> re.Pattern[bytes]:
 # Bytes per digest. Costs 8 bytes of digest per MiB; a partial read verifies up to 1 MiB more at each end.
 BLOCK_BYTES = 1 << 20
 DIGEST_BYTES = 8  # of an XXH3 digest
+
+
+def count_blocks(size: int) -> int:
+    return -(-size // BLOCK_BYTES)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.metadata import MetadataIndex, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 import penstock as ps
@@ -126,7 +127,7 @@ def test_concurrent_reader_gets_old_or_new_version_or_an_error(bucket):
     assert found <= {*range(9), Changed}
     assert len(found) >= 3
     objects = bucket.client.list_objects_v2(Bucket=bucket.name)["Contents"]
-    assert len(objects) == 2
+    assert len(objects) == 3
 
 
 def test_run_manager_handles_distributed_checkpoints_saved_as_its_steps(tmp_path):
@@ -134,14 +135,18 @@ def test_run_manager_handles_distributed_checkpoints_saved_as_its_steps(tmp_path
     for step in (10, 20):
         save_as_ranks(two_ranks(step), tmp_path / f"run/{step:012d}")
     assert (run.steps(), run.latest()) == ([10, 20], 20)
-    assert len(list(run.verify(20))) == 2
+    assert len(list(run.verify(20))) == 3
+    assert (run.describe(20).objects, run.describe(20).size) == (
+        3,
+        sum(path.stat().st_size for path in tmp_path.glob(f"run/{20:012d}/*/*")),
+    )
     run.delete(10)
     assert run.steps() == [20]
     orphan = tmp_path / f"run/{20:012d}/{'ab' * 16}/0.data"
     orphan.parent.mkdir()
     orphan.write_bytes(b"half")
     assert run.clean(older_than_s=-5) == [f"file://{orphan}"]
-    assert len(list(run.verify(20))) == 2
+    assert len(list(run.verify(20))) == 3
     with pytest.raises(CheckpointError, match="a dcp"):
         run.restore()
     run.save(30, {"n": 1})
@@ -260,9 +265,15 @@ def test_replicated_tensors_are_saved_once(saved):
         model, optimizer = torch.load(saved / f"{kind}.pt")
         state = [*model.values(), *(each for moments in optimizer["state"].values() for each in moments.values())]
         manifest = json.loads((saved / kind / "checkpoint.json").read_text("utf-8"))
-        tensors = [each for each in manifest["content"]["state"] if "dtype" in each]
-        bytes_each = {name: described["size"] for name, described in manifest["objects"].items()}
-        others = sum(each["length"] for each in manifest["content"]["state"] if "dtype" not in each)
+        source, folder = open_source(f"{saved}/{kind}/")
+        items = Marker.first(source, folder, ["checkpoint.json"], weights_only=True).metadata.storage_data
+        tensors = [each for each in items.state.values() if isinstance(each, TensorStorageMetadata)]
+        bytes_each = manifest["indexed"]
+        others = sum(
+            items.find([MetadataIndex(name)])[0].location.length
+            for name, each in items.state.items()
+            if not isinstance(each, TensorStorageMetadata)
+        )
         assert len(bytes_each) == 4
         assert sum(bytes_each.values()) == sum(each.nbytes for each in state) + others
         assert len(tensors) == len(state)
@@ -270,7 +281,7 @@ def test_replicated_tensors_are_saved_once(saved):
 
 def test_spread_puts_the_ranks_under_as_many_prefixes(saved):
     manifest = json.loads((saved / "tensors/checkpoint.json").read_text("utf-8"))
-    assert sorted(name.partition("/")[2] for name in manifest["objects"]) == [
+    assert sorted(name.partition("/")[2] for name in manifest["indexed"]) == [
         "00/0.data",
         "00/2.data",
         "01/1.data",
@@ -333,7 +344,7 @@ def test_existing_checkpoints_are_found_by_their_markers_with_named_objects(tmp_
     source, folder = open_source(f"{tmp_path}/")
     found = find_checkpoints(source, folder, look=True)
     assert found.etags.keys() == {f"{folder}checkpoint.json", f"{folder}.metadata"}
-    assert {key.rpartition("/")[2] for key in found.objects} == {"0.data", "__0_0.distcp"}
+    assert {key.rpartition("/")[2] for key in found.objects} == {"0.data", "penstock.index", "__0_0.distcp"}
     assert find_checkpoints(source, folder, look=False).objects == set()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+import xxhash
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
@@ -65,7 +67,7 @@ def test_loser_of_a_save_race_leaves_no_objects(tmp_path, monkeypatch, layout):
     with pytest.raises(CheckpointException) as raised:
         save({"by": "first"}, tmp_path, layout=layout)
     assert isinstance(cause(raised), AlreadyExists)
-    assert sum(path.is_file() for path in tmp_path.rglob("*")) == 2
+    assert sum(path.is_file() for path in tmp_path.rglob("*")) == 2 + (layout == "penstock")
     assert load({"by": ""}, tmp_path) == {"by": "second"}
 
 
@@ -74,7 +76,7 @@ def test_replacing_leaves_one_checkpoint_and_nothing_else(tmp_path, layouts):
     for seed, layout in enumerate(layouts, 1):
         save_as_ranks(two_ranks(seed), tmp_path, layout=layout, overwrite=True)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) == 3
+    assert len(files) == 3 + (layouts[1] == "penstock")
     assert load({"n0": 0, "w1": torch.zeros(900, 1000)}, tmp_path)["n0"] == 2
     with pytest.raises(CheckpointException, match="overwrite=True to replace it"):
         save({"n": 3}, tmp_path)
@@ -88,6 +90,7 @@ def test_a_checkpoint_of_torchs_is_replaced_with_its_files(tmp_path):
         "0.data",
         "checkpoint.json",
         "notes.txt",
+        "penstock.index",
     ]
 
 
@@ -148,14 +151,24 @@ def test_manifest_matches_the_documented_format(tmp_path):
     writer.extra = {"step": 7}
     dcp.save({"w": torch.rand(2, 3), "n": {"m": 1}}, storage_writer=writer, no_dist=True)
     manifest = json.loads((tmp_path / "checkpoint.json").read_text("utf-8"))
-    content, (name,) = manifest["content"], manifest["objects"]
-    assert (manifest["kind"], manifest["save"]) == ("dcp", name.partition("/")[0])
-    assert (content["objects"], content["step"]) == ([name], 7)
-    assert content["paths"] == {"w": ["w"], "n.m": ["n", "m"]}
-    tensor = next(each for each in content["state"] if each["name"] == "w")
-    (chunk,) = tensor.pop("chunks")
-    assert tensor == {"name": "w", "dtype": "float32", "size": [2, 3]}
-    assert (chunk["offsets"], chunk["sizes"], chunk["object"]) == ([0, 0], [2, 3], 0)
+    content, (name,), (data,) = manifest["content"], manifest["objects"], manifest["indexed"]
+    assert (manifest["kind"], f"{manifest['save']}/penstock.index") == ("dcp", name)
+    assert (content["index"]["object"], content["step"], data) == (name, 7, f"{manifest['save']}/0.data")
+    lengths, rest, columns = content["index"]["columns"], (tmp_path / name).read_bytes(), {}
+    layout = {"text": "u1", "kinds": "u1", "dimensions": "u1", "boxed": "<i8", "sizes": "<i8", "steps": "<i8"}
+    for column, dtype in {**layout, "boxes": "<i8", "rows": "<u4,<u8", "digests": "S8"}.items():
+        size = np.dtype(dtype).itemsize * lengths[column]
+        columns[column], rest = np.frombuffer(rest[:size], dtype), rest[size:]
+    assert rest == b""
+    text = {"dtypes": ["float32"], "names": ["w", "n.m"], "paths": {"w": ["w"], "n.m": ["n", "m"]}}
+    assert json.loads(columns["text"].tobytes()) == text
+    length = manifest["indexed"][data] - 24
+    assert columns["kinds"].tolist() == [0, 255]
+    assert columns["dimensions"].tolist() == [2, 1]
+    assert columns["sizes"].tolist() == [2, 3, length]
+    assert columns["steps"].tolist() == [2, 3, 1]
+    assert sorted(columns["rows"].tolist()) in ([(0, 0), (0, 24)], [(0, 0), (0, length)])
+    assert columns["digests"].tobytes() == xxhash.xxh3_64_digest((tmp_path / data).read_bytes())
 
 
 @pytest.mark.parametrize("wrong", [{"overwrite": "no"}, {"spread": 2.5}, {"spread": "2"}, {"spread": 300}], ids=str)

@@ -42,7 +42,7 @@ def test_single_distributed_checkpoint_is_verified_by_its_own_url(penstock, tmp_
     with pytest.warns(UserWarning, match="disabled"):
         save({"weights": torch.zeros(1000)}, storage_writer=StorageWriter(tmp_path / "one"))
     done = penstock("checkpoint", "verify", str(tmp_path / "one"))
-    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 2)
     (data,) = tmp_path.glob("one/*/0.data")
     data.write_bytes(bytes(4000)[:-1] + b"x")
     done = penstock("checkpoint", "verify", str(tmp_path / "one"))

@@ -1,11 +1,11 @@
 """Checkpoints that several ranks save and load together, through torch's Distributed Checkpoint.
 
 1. ``writer``: ``dcp.save(state, storage_writer=StorageWriter(url))``: each rank sends its items, digested, and the
-   coordinator publishes the marker last: a manifest, or ``.metadata`` in torch's own layout.
-2. ``records`` turns the metadata into JSON for the manifest and back; ``torchmeta`` does so for torch's pickle, and
-   runs none of its code.
+   coordinator publishes the marker last: a manifest that names an index, or ``.metadata`` in torch's own layout.
+2. ``records`` turns the metadata into columns of the index and back, and ``chunks`` are the parts of tensors in it;
+   ``torchmeta`` turns it into torch's pickle and back, and runs none of its code.
 3. ``reader``: ``dcp.load(state, storage_reader=StorageReader(url))`` finds the marker, checks that all ranks read one
-   version, and fills the state's tensors through ``checkpoint/gather``, which verifies each block.
+   version, looks up the places of what the planner wants, and fills the state's tensors through ``checkpoint/gather``, which verifies each block.
 """
 
 from penstock.errors import require_extras

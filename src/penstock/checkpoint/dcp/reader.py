@@ -19,11 +19,12 @@ from uuid import uuid4
 import torch
 from torch.distributed.checkpoint import storage
 from torch.distributed.checkpoint.metadata import MetadataIndex, StorageMeta, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import LoadItemType
 from torch.futures import Future
 
-from penstock.checkpoint.commit import read_current
+from penstock.checkpoint.commit import CommittedCheckpoint, read_current
 from penstock.checkpoint.dcp import records, torchmeta
+from penstock.checkpoint.dcp.chunks import check_chunks
+from penstock.checkpoint.dcp.records import FoundItem, StoredItems
 from penstock.checkpoint.dcp.torchmeta import load_item, verify_item
 from penstock.checkpoint.gather import Object, Want, gather
 from penstock.checkpoint.integrity import MANIFEST, METADATA, Manifest
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
 
     Id = str | os.PathLike[str]
-    _Chunk = tuple[torch.dtype | None, tuple[int, ...]]
+
+
+_TRIES = 9
 
 
 class Marker(NamedTuple):
@@ -56,24 +59,28 @@ class Marker(NamedTuple):
 
     @classmethod
     def first(cls, source: Source, folder: str, names: list[str], *, weights_only: bool) -> Self:
-        """Return the first of ``names`` that exists: two requests, and one for each missing name."""
+        """Return the first of ``names`` that exists: two requests, and one for each missing name.
+
+        A manifest costs one more at least, for its index.
+        """
         for name in names:
             try:
+                if name == MANIFEST:
+                    return cls(folder + name, *_read_manifest(source, folder))
                 etag, data = read_current(source, folder + name)
             except NotFound:
                 continue
             url = source.url(folder + name)
-            metadata = _read(name, data, url, weights_only=weights_only)
+            metadata = torchmeta.decode(data, url, weights_only=weights_only)
             # A rank's own metadata contains only that rank's chunks.
-            if name in (MANIFEST, METADATA):
-                records.check_chunks(metadata, url)
+            if name == METADATA:
+                check_chunks(metadata, url)
             return cls(folder + name, etag, metadata)
         raise NotFound(f"no checkpoint found: no {' and no '.join(names)}", url=source.url(folder))
 
     def replaced(self, source: Source) -> bool:
         """Return whether the object was replaced or deleted since it was read: one request."""
-        (meta,) = source.stat_existing([self.key])
-        return meta is None or meta.etag != self.etag
+        return _is_replaced(source, self.key, self.etag)
 
 
 class ExistingCheckpoints(NamedTuple):
@@ -89,14 +96,29 @@ def find_checkpoints(source: Source, folder: str, *, look: bool) -> ExistingChec
     return ExistingCheckpoints({meta.key: meta.etag for meta in found}, objects)
 
 
-def _read(name: str, data: bytes, url: str, *, weights_only: bool) -> Metadata:
-    if name != MANIFEST:
-        return torchmeta.decode(data, url, weights_only=weights_only)
-    manifest = Manifest.decode(data, url)
-    if manifest.kind != records.KIND:
-        raise CheckpointError(f"the checkpoint must be a distributed one, got a {manifest.kind}", url=url)
-    metadata = records.decode(manifest.content, manifest.objects, url)
-    return replace(metadata, storage_meta=StorageMeta(url.removesuffix(MANIFEST), manifest.save))
+def _read_manifest(source: Source, folder: str) -> tuple[str, Metadata]:
+    """Return the ETag of a manifest, and what its index describes; reads again if it is replaced meanwhile."""
+    url = source.url(folder + MANIFEST)
+    for left in reversed(range(_TRIES)):
+        committed = CommittedCheckpoint(source, folder)
+        if committed.manifest.kind != records.KIND:
+            raise CheckpointError(f"the checkpoint must be a distributed one, got a {committed.manifest.kind}", url=url)
+        try:
+            metadata = records.decode(committed, url)
+        except NotFound:
+            # The index of a checkpoint that was replaced or deleted is deleted.
+            if not left or not _is_replaced(source, folder + MANIFEST, committed.etag):
+                raise
+        else:
+            metadata.storage_meta = StorageMeta(url.removesuffix(MANIFEST), committed.manifest.save)
+            return committed.etag, metadata
+    raise AssertionError
+
+
+def _is_replaced(source: Source, key: str, etag: str) -> bool:
+    """Return whether an object was replaced or deleted since it had ``etag``: one request."""
+    (meta,) = source.stat_existing([key])
+    return meta is None or meta.etag != etag
 
 
 def _list_marker_objects(source: Source, key: str) -> Iterable[str]:
@@ -104,7 +126,7 @@ def _list_marker_objects(source: Source, key: str) -> Iterable[str]:
     (_, data), url = read_current(source, key), source.url(key)
     try:
         if key.endswith(MANIFEST):
-            return Manifest.decode(data, url).objects
+            return Manifest.decode(data, url).sizes
         locations = torchmeta.decode(data, url, weights_only=True).storage_data
         return {location.name for location in locations.values()}
     except (Damaged, Unusable):
@@ -253,7 +275,7 @@ _WHOLE_WINDOW_BYTES = 128 << 20  # beside an item that is read whole
 
 
 class ItemRead(NamedTuple):
-    """Item to read: the planner's request, the object and the position in it, and its chunk's dtype and shape."""
+    """Item to read: the planner's request, and a ``FoundItem``."""
 
     item: ReadItem
     of: Object
@@ -262,41 +284,48 @@ class ItemRead(NamedTuple):
     sizes: tuple[int, ...]
 
 
-def reads(source: Source, folder: str, metadata: Metadata, items: Iterable[ReadItem]) -> list[ItemRead]:
+def reads(source: Source, folder: str, metadata: Metadata, items: Sequence[ReadItem]) -> list[ItemRead]:
     """Return the reads for ``items``, in the order of their bytes: one HEAD per object, in parallel."""
-    chunks: dict[MetadataIndex, _Chunk] = {}
-    for name in {item.storage_index.fqn for item in items}:
+    indexes, stored = [item.storage_index for item in items], metadata.storage_data
+    if isinstance(stored, StoredItems):
+        found = stored.find(indexes)
+    else:
+        try:
+            found = _find_in_metadata(source, folder, metadata, indexes)
+        except KeyError as error:
+            message = f"the checkpoint does not record the location of {error}"
+            raise CheckpointError(message, url=source.url(folder)) from None
+    wanted = [ItemRead(item, *place) for item, place in zip(items, found, strict=True)]
+    return sorted(wanted, key=lambda read: read.location[:2])
+
+
+def _find_in_metadata(
+    source: Source, folder: str, metadata: Metadata, indexes: Sequence[MetadataIndex]
+) -> list[FoundItem]:
+    chunks: dict[MetadataIndex, tuple[torch.dtype | None, tuple[int, ...]]] = {}
+    for name in {index.fqn for index in indexes}:
         stored = metadata.state_dict_metadata.get(name)
         if isinstance(stored, TensorStorageMetadata):
             for chunk in stored.chunks:
                 chunks[MetadataIndex(name, chunk.offsets)] = stored.properties.dtype, tuple(chunk.sizes)
-    try:
-        wanted = [(metadata.storage_data[item.storage_index], item) for item in items]
-        wanted.sort(key=lambda each: each[0][:2])
-        found = _objects(source, folder, [location for location, _ in wanted])
-        return [ItemRead(item, found[at.name], at, *_chunk(chunks, item)) for at, item in wanted]
-    except KeyError as error:
-        raise CheckpointError(
-            f"the checkpoint does not record the location of {error}", url=source.url(folder)
-        ) from None
+        else:
+            chunks[MetadataIndex(name)] = None, ()
+    places: list[ItemLocation] = [metadata.storage_data[index] for index in indexes]
+    found = _objects(source, folder, places)
+    return [FoundItem(found[at.name], at, *chunks[index]) for index, at in zip(indexes, places, strict=True)]
 
 
-def _chunk(chunks: dict[MetadataIndex, _Chunk], item: ReadItem) -> _Chunk:
-    return (None, ()) if item.type == LoadItemType.BYTE_IO else chunks[item.storage_index]
-
-
-def _objects(source: Source, folder: str, locations: list[ItemLocation]) -> dict[str, Object]:
-    checksums = {location.name: location.checksums for location in locations}
+def _objects(source: Source, folder: str, locations: Sequence[ItemLocation]) -> dict[str, Object]:
     ends: dict[str, int] = {}
     for location in locations:
         ends[location.name] = max(location.start + location.length, ends.get(location.name, 0))
     objects = {}
-    for name, meta in zip(checksums, source.stat_many([folder + name for name in checksums]), strict=True):
-        expected, url = checksums[name], source.url(meta.key)
-        if meta.size < ends[name] or (expected is not None and meta.size != expected.size):
-            written = f"at least {ends[name]}" if expected is None else expected.size
-            raise Truncated(f"the object has {meta.size} bytes, but {written} were written", url=url)
-        objects[name] = Object(meta.key, meta.etag, meta.size, url, expected)
+    for name, meta in zip(ends, source.stat_many([folder + name for name in ends]), strict=True):
+        url = source.url(meta.key)
+        if meta.size < ends[name]:
+            message = f"the object has {meta.size} bytes, but at least {ends[name]} were written"
+            raise Truncated(message, url=url)
+        objects[name] = Object(meta.key, meta.etag, meta.size, url, None)
     return objects
 
 
@@ -339,7 +368,7 @@ class ItemLoader(NamedTuple):
             yield _piece(read, each, _narrow_tensor(target, each, item.storage_offsets), last)
 
     def _bytes(self, read: ItemRead, file: io.BytesIO) -> None:
-        has_crc = read.location.checksums is None and verify_item(file, read.of.url)
+        has_crc = read.of.checksums is None and verify_item(file, read.of.url)
         if self.weights_only:
             _harmless(file, read, has_crc=has_crc)
         file.seek(0)
@@ -360,7 +389,7 @@ class ItemLoader(NamedTuple):
 
 def _is_whole(read: ItemRead) -> bool:
     """Say whether an item is read whole, because it is a ``torch.save`` file."""
-    return read.dtype is None or read.location.checksums is None
+    return read.dtype is None or read.of.checksums is None
 
 
 def _request_item(read: ItemRead, arrived: Callable[[io.BytesIO], None]) -> Want:
@@ -415,7 +444,7 @@ def _harmless(file: io.BytesIO, read: ItemRead, *, has_crc: bool) -> None:
             torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         understood = isinstance(error, pickle.UnpicklingError) if has_crc else is_refusal(error)
-        if read.location.checksums is None and not understood:
+        if read.of.checksums is None and not understood:
             message = f"{name} was damaged, or torch.save did not write it ({type(error).__name__})"
             raise CheckpointError(message, url=read.of.url) from error
         raise Unusable(

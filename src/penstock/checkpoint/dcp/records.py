@@ -1,28 +1,44 @@
-"""Conversion between a distributed checkpoint's metadata and JSON for its manifest; runs no code of a file."""
+"""The items of a distributed checkpoint as columns of its index, and back; runs no code of a file.
+
+An item is a tensor or bytes. A tensor's chunks are the cells of a grid, described by a step along each dimension, or
+else boxes. Each chunk has a row: its object and its first byte in it. Rows are in the order of chunks, and within it of
+items, in a group for each number of chunks: what one rank has saved, or loads, is together.
+"""
 
 from __future__ import annotations
 
 import json
-from itertools import chain, pairwise
+from functools import cached_property, partial
+from itertools import accumulate
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
-    ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
     TensorProperties,
     TensorStorageMetadata,
 )
 
+from penstock.checkpoint.columns import LAYOUT, MOST_INDEX_BYTES, ROW
+from penstock.checkpoint.dcp.chunks import (
+    StoredChunks,
+    collect_boxes,
+    count_cells,
+    explain_holes,
+    find_steps,
+    refuse_untiled,
+)
 from penstock.checkpoint.integrity import (
     BLOCK_BYTES,
     DIGEST_BYTES,
     MOST_BYTES,
     MOST_MANIFEST_VALUES,
     BlockChecksums,
+    check_value_count,
     elements,
 )
 from penstock.errors import CheckpointError, Unusable, kind_of
@@ -32,11 +48,17 @@ if TYPE_CHECKING:
 
     from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
-    _Said = dict[str, int]
-    _Listed = list[tuple[str, BlockChecksums]]
+    from penstock.checkpoint.columns import Column, IndexColumns
+    from penstock.checkpoint.commit import CommittedCheckpoint
+    from penstock.checkpoint.gather import Object
+
+    _Integers = np.ndarray[Any, np.dtype[np.int64]]
 
 KIND = "dcp"
 _FOREIGN = 'this planner has additional data, which only torch\'s layout can store: StorageWriter(url, layout="torch")'
+_BYTES = 255  # the kind of an item that is no tensor; a tensor's is the number of its dtype
+# Rows that are read to save a request: as many bytes as gather reads for that.
+_GAP_ROWS = (256 << 10) // ROW.itemsize
 
 
 class ItemLocation(NamedTuple):
@@ -65,146 +87,163 @@ def planned(item: WriteItem, data: object) -> torch.Tensor:
     return data
 
 
-def encode(metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation]) -> dict[str, Any]:
-    """Return the ``content`` of a manifest; raise ``Unusable`` if JSON cannot hold the planner's data, or a name."""
-    numbers: dict[str, int] = {}
-    for location in locations.values():
-        numbers.setdefault(location.name, len(numbers))
-    described = {
-        index: {"object": numbers[location.name], "start": location.start} for index, location in locations.items()
-    }
-    lengths = {index: location.length for index, location in locations.items()}
-    state = [_describe_item(name, each, described, lengths) for name, each in metadata.state_dict_metadata.items()]
-    return {"objects": list(numbers), "state": state, "paths": _paths(metadata.planner_data)}
-
-
-def decode(content: Mapping[str, Any], objects: Mapping[str, BlockChecksums], url: str) -> Metadata:
-    """Return the metadata in the ``content`` of an untrusted manifest; ``storage_data`` maps to ``ItemLocation``."""
-    try:
-        locations: dict[MetadataIndex, ItemLocation] = {}
-        listed, described = [(name, objects[name]) for name in content["objects"]], content["state"]
-        state = {_require_str(each["name"]): _parse_storage(each, listed, locations) for each in described}
-        if not isinstance(described, list) or len(state) != len(described):
-            raise ValueError("two items have the same name")
-        paths = (
-            None if content["paths"] is None else {name: _parse_path(each) for name, each in content["paths"].items()}
-        )
-        _check_apart(locations.values())
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError) as error:
-        raise CheckpointError(f"the manifest describes invalid tensors: {error!r:.200}", url=url) from None
-    return Metadata(state, paths, locations)
-
-
-def check_chunks(metadata: Metadata, url: str) -> None:
-    """Refuse chunks that lack or repeat elements of a tensor: torch would silently keep old values there."""
-    for name, stored in metadata.state_dict_metadata.items():
-        if not isinstance(stored, TensorStorageMetadata):
-            continue
-        try:
-            problem = _explain_untiled(tuple(stored.size), stored.chunks)
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            problem = f"are invalid: {error!r:.80}"
-        if problem:
-            raise CheckpointError(f"the chunks of tensor {name!r:.80} of {list(stored.size)!s:.80} {problem}", url=url)
-
-
-def _explain_untiled(size: tuple[int, ...], chunks: Sequence[ChunkStorageMetadata]) -> str:
-    """Return how chunks fail to contain each element of a tensor once; empty if they do."""
-    volume = elements(size)
-    if volume is None or min(size, default=0) < 0:
-        return "have an impossible number of elements"
-    if any(len(each.offsets) != len(size) or len(each.sizes) != len(size) for each in chunks):
-        return "have another number of dimensions"
-    numbers = chain.from_iterable((*each.offsets, *each.sizes) for each in chunks)
-    boxes = np.fromiter(numbers, np.int64, 2 * len(size) * len(chunks)).reshape(len(chunks), 2, len(size))
-    offsets, sizes = boxes[:, 0], boxes[:, 1]
-    if (boxes < 0).any() or (offsets > size - sizes).any():
-        return "reach beyond it"
-    filled = boxes[(sizes > 0).all(axis=1)]
-    if not (_is_grid(size, filled) or _apart(filled)):
-        return "overlap"
-    return "" if filled[:, 1].prod(axis=1).sum() == volume else "leave out some of its elements"
-
-
-def _is_grid(size: tuple[int, ...], boxes: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
-    """Return whether chunks are all cells of a grid over a tensor, each once, as from a mesh of ranks."""
-    cells = np.zeros(len(boxes), np.int64)
-    count = 1
-    for dimension, most in enumerate(size):
-        starts, which = np.unique(boxes[:, 0, dimension], return_inverse=True)
-        lengths = np.diff(starts, append=most)
-        if not len(starts) or starts[0] or (boxes[:, 1, dimension] != lengths[which]).any():
-            return False
-        cells = cells * len(starts) + which
-        count *= len(starts)
-    return count == len(boxes) == len(np.unique(cells))
-
-
-def _apart(boxes: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
-    """Return whether no two chunks overlap; sweeps along the dimension with the most different offsets."""
-    if not boxes.size:
-        return len(boxes) <= 1
-    along = max(range(boxes.shape[2]), key=lambda dimension: len(np.unique(boxes[:, 0, dimension])))
-    lows, highs = boxes[:, 0], boxes.sum(axis=1)
-    active = np.zeros(0, np.int64)
-    for number in np.argsort(boxes[:, 0, along], kind="stable"):
-        active = active[highs[active, along] > lows[number, along]]
-        if ((lows[active] < highs[number]) & (lows[number] < highs[active])).all(axis=1).any():
-            return False
-        active = np.append(active, number)
-    return True
-
-
 def check_size(plans: Sequence[SavePlan]) -> None:
-    """Raise ``Unusable``, before hours of the ranks' work, if their manifest could be larger than a reader accepts."""
-    values = text_bytes = data_bytes = count = 0
+    """Raise ``Unusable``, before hours of the ranks' work, if their index could be larger than a reader accepts."""
+    index_bytes = count = 0
     names: dict[str, int] = {}
     for plan in plans:
         for name, path in plan.planner_data.items() if isinstance(plan.planner_data, dict) else ():
             names[name] = len(path)
         for item in plan.items:
             names.setdefault(item.index.fqn, 0)
-            sizes = item.tensor_data.chunk.sizes if item.tensor_data is not None else torch.Size(())
+            data = item.tensor_data
             count += 1
-            values += 2 * (len(sizes) or 1) + 5
-            # No number of it has more than 13 digits: that is 10 TB in one rank's object.
-            text_bytes += 28 * len(sizes) + _CHUNK_BYTES
-            data_bytes += _planned_bytes(item)
-    values += 8 * len(plans) + sum(2 * length + 20 for length in names.values())
+            if data is not None:
+                # Boxes, if chunks are no grid, and digests.
+                sizes = data.chunk.sizes
+                size_bytes = sizes.numel() * data.properties.dtype.itemsize
+                index_bytes += 16 * len(sizes) + size_bytes // BLOCK_BYTES * DIGEST_BYTES
+    values = sum(length + 3 for length in names.values())
     # A path repeats its name, and a key of one character takes four.
-    text_bytes += sum(4 * len(json.dumps(name)) + 200 for name in names) + 300 * len(plans)
-    text_bytes += data_bytes // BLOCK_BYTES * DIGEST_BYTES * 4 // 3
-    if values > MOST_MANIFEST_VALUES or text_bytes > MOST_BYTES:
+    text_bytes = sum(4 * len(json.dumps(name)) + 50 for name in names)
+    index_bytes += text_bytes + count * ROW.itemsize + 200 * len(names)
+    if values > MOST_MANIFEST_VALUES or text_bytes > MOST_BYTES or index_bytes > MOST_INDEX_BYTES:
         raise Unusable(
-            f"cannot save {count:,} parts of tensors in one checkpoint: its manifest could exceed {MOST_BYTES:,} bytes "
-            f"or {MOST_MANIFEST_VALUES:,} values; save parts of the state at separate URLs, or use fewer shards"
+            f"cannot save {count:,} parts of {len(names):,} tensors in one checkpoint: its index could exceed "
+            f"{MOST_INDEX_BYTES:,} bytes, or the names of tensors {MOST_BYTES:,} bytes or {MOST_MANIFEST_VALUES:,} "
+            "values; save parts of the state at separate URLs, or use fewer shards"
         )
 
 
-_CHUNK_BYTES = 70  # of a chunk's JSON, without its offsets and sizes
+# -- to columns --------------------------------------------------------------------------------------------------------
 
 
-def _planned_bytes(item: WriteItem) -> int:
-    data = item.tensor_data
-    return 0 if data is None else data.chunk.sizes.numel() * data.properties.dtype.itemsize
+def encode(
+    metadata: Metadata, locations: Mapping[MetadataIndex, ItemLocation], objects: Mapping[str, BlockChecksums]
+) -> dict[str, Column]:
+    """Return the columns of an index; raise ``Unusable`` if it cannot hold the planner's data, or a name.
+
+    Raises ``CheckpointError`` for items that no reader would take: their bytes overlap, or are beyond an object.
+    """
+    encoder = _Encoder(locations, sorted(objects))
+    for name, stored in metadata.state_dict_metadata.items():
+        encoder.add(name, stored)
+    columns = encoder.columns(_paths(metadata.planner_data))
+    digests = b"".join(objects[name].digests for name in sorted(objects))
+    columns["digests"] = np.frombuffer(digests, LAYOUT["digests"])
+    if len(columns["text"]) > MOST_BYTES or sum(each.nbytes for each in columns.values()) > MOST_INDEX_BYTES:
+        raise Unusable(f"cannot encode the index: it has more than {MOST_INDEX_BYTES:,} bytes, or too long names")
+    sizes = np.array([objects[name].size for name in sorted(objects)], np.int64)
+    placed = np.concatenate([np.empty(0, _PLACED), *encoder.placed])
+    if problem := _explain_places(placed["object"], placed["start"], placed["length"], sizes):
+        raise CheckpointError(f"cannot encode the index: {problem}")
+    return columns
 
 
-# -- to JSON -----------------------------------------------------------------------------------------------------------
+_PLACED = np.dtype([("object", "<i8"), ("start", "<i8"), ("length", "<i8")])  # an item's bytes
 
 
-def _describe_item(
-    name: object, stored: object, described: Mapping[MetadataIndex, _Said], lengths: Mapping[MetadataIndex, int]
-) -> dict[str, Any]:
-    if not isinstance(name, str):
-        raise Unusable(f"names must be str, got {name!r}")
-    if not isinstance(stored, TensorStorageMetadata):
-        index = MetadataIndex(name)
-        return {"name": name, "length": lengths[index], **described[index]}
-    chunks = [
-        {"offsets": list(each.offsets), "sizes": list(each.sizes), **described[MetadataIndex(name, each.offsets)]}
-        for each in stored.chunks
-    ]
-    return {"name": name, "dtype": _name(stored.properties.dtype), "size": list(stored.size), "chunks": chunks}
+class _Encoder:
+    """Encoder that is given each item in turn."""
+
+    def __init__(self, locations: Mapping[MetadataIndex, ItemLocation], objects: Sequence[str]) -> None:
+        self.placed: list[Column] = []  # of each item, its chunks
+        self._locations = locations
+        self._numbers = {name: number for number, name in enumerate(objects)}
+        self._names: list[str] = []
+        self._dtypes: dict[str, int] = {}
+        self._kinds: list[int] = []
+        self._shapes: list[tuple[tuple[int, ...], tuple[int, ...]]] = []  # size and steps of each
+        self._boxes: list[_Integers | None] = []
+
+    def add(self, name: object, stored: object) -> None:
+        if not isinstance(name, str):
+            raise Unusable(f"names must be str, got {name!r}")
+        self._names.append(name)
+        if not isinstance(stored, TensorStorageMetadata):
+            location = self._locations[MetadataIndex(name)]
+            self.placed.append(self._place([location], [location.length]))
+            self._shapes.append(((location.length,), (1,)))
+            self._kinds.append(_BYTES)
+            self._boxes.append(None)
+            return
+        size = tuple(stored.size)
+        boxes = collect_boxes(stored.chunks, len(size))
+        # Chunks without elements are left out: no load asks for them.
+        filled = np.flatnonzero((boxes[:, 1] > 0).all(axis=1))
+        order = filled[np.lexsort(boxes[filled, 0].T[::-1])] if size else filled
+        boxes, steps = boxes[order], find_steps(size, boxes[order])
+        if steps is None:
+            refuse_untiled(name, size, explain_holes(size, boxes), "")
+        chunks = stored.chunks
+        found = [self._locations[MetadataIndex(name, chunks[number].offsets)] for number in order.tolist()]
+        lengths = boxes[:, 1].prod(axis=1) * stored.properties.dtype.itemsize
+        self.placed.append(self._place(found, lengths))
+        self._shapes.append((size, steps or (1,) * len(size)))
+        self._kinds.append(self._dtypes.setdefault(_name(stored.properties.dtype), len(self._dtypes)))
+        self._boxes.append(boxes if steps is None else None)
+
+    def _place(self, locations: Sequence[ItemLocation], lengths: Iterable[int]) -> Column:
+        placed = np.empty(len(locations), _PLACED)
+        placed["object"] = [self._numbers[each.name] for each in locations]
+        placed["start"] = [each.start for each in locations]
+        placed["length"] = lengths
+        return placed
+
+    def columns(self, paths: object) -> dict[str, Column]:
+        text = {"dtypes": list(self._dtypes), "names": self._names, "paths": paths}
+        boxes = [np.empty(0, np.int64), *(each.reshape(-1) for each in self._boxes if each is not None)]
+        return {
+            "text": np.frombuffer(json.dumps(text, sort_keys=True, separators=(",", ":")).encode(), np.uint8),
+            "kinds": np.array(self._kinds, LAYOUT["kinds"]),
+            "dimensions": np.array([len(size) for size, _ in self._shapes], LAYOUT["dimensions"]),
+            "boxed": np.array([0 if each is None else len(each) for each in self._boxes], LAYOUT["boxed"]),
+            "sizes": np.array([each for size, _ in self._shapes for each in size], LAYOUT["sizes"]),
+            "steps": np.array([each for _, steps in self._shapes for each in steps], LAYOUT["steps"]),
+            "boxes": np.concatenate(boxes),
+            "rows": self._rows(),
+        }
+
+    def _rows(self) -> Column:
+        grouped = _RowGroups(np.array([len(each) for each in self.placed], np.int64))
+        rows = np.empty(grouped.count, ROW)
+        for number, placed in enumerate(self.placed):
+            first, step = grouped.rows_of(number)
+            for name in ROW.names or ():
+                rows[name][first : first + len(placed) * step : step] = placed[name]
+        return rows
+
+
+class _RowGroups:
+    """Numbers of the rows of items with ``counts`` chunks: of all items with as many chunks, chunk by chunk."""
+
+    def __init__(self, counts: _Integers) -> None:
+        different, group, widths = np.unique(counts, return_inverse=True, return_counts=True)
+        starts = np.cumsum([0, *(different * widths).tolist()])
+        order = np.argsort(group, kind="stable")
+        within = np.empty(len(counts), np.int64)
+        within[order] = np.arange(len(counts)) - np.repeat(np.cumsum(widths) - widths, widths)
+        self.count = int(starts[-1])
+        self._first: list[int] = (starts[group] + within).tolist()
+        self._step: list[int] = widths[group].tolist()
+
+    def rows_of(self, item: int) -> tuple[int, int]:
+        """Return the row of an item's first chunk, and the distance between the rows of its chunks."""
+        return self._first[item], self._step[item]
+
+
+def _explain_places(objects: _Integers, starts: _Integers, lengths: _Integers, sizes: _Integers) -> str:
+    """Return how items' bytes are beyond their objects, or overlap; empty if they do not."""
+    if (objects >= len(sizes)).any():
+        return "an item is in an unknown object"
+    if ((starts < 0) | (starts > sizes[objects] - lengths)).any():
+        return "an item's bytes are beyond the end of its object"
+    filled = np.flatnonzero(lengths)
+    order = filled[np.lexsort((starts[filled], objects[filled]))]
+    same = np.diff(objects[order]) == 0
+    if (same & ((starts + lengths)[order][:-1] > starts[order][1:])).any():
+        return "two items contain the same byte of an object"
+    return ""
 
 
 def _paths(planned: object) -> dict[str, list[str | int]] | None:
@@ -222,51 +261,162 @@ def _paths(planned: object) -> dict[str, list[str | int]] | None:
 # -- and back ----------------------------------------------------------------------------------------------------------
 
 
-def _parse_storage(
-    described: Mapping[str, Any], objects: _Listed, locations: dict[MetadataIndex, ItemLocation]
-) -> TensorStorageMetadata | BytesStorageMetadata:
-    name = described["name"]
-    if "dtype" not in described:
-        locations[MetadataIndex(name)] = _location(described, described["length"], objects)
-        return BytesStorageMetadata()
-    dtype = getattr(torch, _require_str(described["dtype"]), None)
+def decode(committed: CommittedCheckpoint, url: str) -> Metadata:
+    """Return the metadata in an untrusted index; its ``storage_data`` is a ``StoredItems``.
+
+    Reads names and shapes. Chunks are made, and their locations read, when they are asked for.
+    """
+    try:
+        items = StoredItems(committed, url)
+        return Metadata(items.state, items.paths, items)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RuntimeError, RecursionError) as error:
+        raise CheckpointError(f"the index describes invalid tensors: {error!r:.200}", url=url) from None
+
+
+class FoundItem(NamedTuple):
+    """Item's object and place, and its chunk's dtype and shape."""
+
+    of: Object
+    location: ItemLocation
+    dtype: torch.dtype | None  # None for bytes
+    sizes: tuple[int, ...]
+
+
+class StoredItems:
+    """Items that the index of a checkpoint describes."""
+
+    def __init__(self, committed: CommittedCheckpoint, url: str) -> None:
+        self._committed = committed
+        self._url = url
+        columns = committed.columns
+        _check_lengths(columns)
+        text, *numbers = columns.read("text", "kinds", "dimensions", "boxed", "sizes", "steps")
+        document = _parse_text(text.tobytes())
+        kinds, dimensions, boxed, sizes, steps = (each.tolist() for each in numbers)
+        self._names = [_require_str(name) for name in document["names"]]
+        self._dtypes = [_parse_dtype(name) for name in document["dtypes"]]
+        self.paths = None if document["paths"] is None else {k: _parse_path(v) for k, v in document["paths"].items()}
+        self.state: dict[str, TensorStorageMetadata | BytesStorageMetadata] = {}
+        self._lengths: dict[str, int] = {}  # of items that are bytes
+        self._box_starts = list(accumulate((2 * n * d for n, d in zip(boxed, dimensions, strict=True)), initial=0))
+        at, counts = 0, []
+        for number in range(len(self._names)):
+            stop = at + dimensions[number]
+            counts.append(self._add(number, kinds[number], (sizes[at:stop], steps[at:stop]), boxed[number]))
+            at = stop
+        if len(self.state) != len(self._names) or len(kinds) != len(self._names) or at != len(sizes):
+            raise ValueError("two items have the same name, or one has none")
+        if sum(counts) != columns.lengths["rows"] or self._box_starts[-1] != columns.lengths["boxes"]:
+            raise ValueError("the number of chunks differs from that of rows")
+        self._groups = _RowGroups(np.array(counts, np.int64))
+        self._items = {name: number for number, name in enumerate(self._names)}
+
+    def _add(self, number: int, kind: int, shape: tuple[list[int], list[int]], boxed: int) -> int:
+        """Add an item, and return the number of its chunks."""
+        size, steps = map(tuple, shape)
+        name, most = self._names[number], self._committed.columns.lengths["rows"]
+        if elements(size) is None or min((*size, boxed), default=0) < 0 or min(steps, default=1) < 1:
+            raise ValueError(f"{name!r:.80} has an impossible shape")
+        if kind == _BYTES:
+            (self._lengths[name],) = size
+            self.state[name] = BytesStorageMetadata()
+            return 1
+        count = boxed or count_cells(size, steps)
+        if count > most:
+            raise ValueError(f"{name!r:.80} has more chunks than rows")
+        chunks = StoredChunks(size, steps, count, partial(self._load_boxes, number) if boxed else None)
+        properties = TensorProperties(self._dtypes[kind])
+        self.state[name] = TensorStorageMetadata(properties, torch.Size(size), chunks)  # type: ignore[arg-type]  # torch says list
+        return count
+
+    @cached_property
+    def _all_boxes(self) -> _Integers:
+        (found,) = self._committed.columns.read("boxes")
+        return found
+
+    def _load_boxes(self, number: int) -> _Integers:
+        """Return the boxes of a tensor; refuse holes and overlaps: torch would silently keep old values there."""
+        name = self._names[number]
+        stored = self.state[name]
+        assert isinstance(stored, TensorStorageMetadata)  # noqa: S101  tells the type checker what _add has seen
+        size = tuple(stored.size)
+        boxes = self._all_boxes[self._box_starts[number] : self._box_starts[number + 1]]
+        boxes = boxes.reshape(len(stored.chunks), 2, len(size))
+        refuse_untiled(name, size, explain_holes(size, boxes), self._url)
+        return boxes
+
+    def find(self, indexes: Sequence[MetadataIndex]) -> list[FoundItem]:
+        """Return the place of each item; reads their rows, and the digests of their objects, and sends a HEAD for each.
+
+        Raises ``CheckpointError`` for an item that the checkpoint lacks, or that has an impossible place.
+        """
+        try:
+            places = [self._locate(index) for index in indexes]
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint does not record the location of {error}", url=self._url) from None
+        if not places:
+            return []
+        numbers, first, which = np.unique([row for row, *_ in places], return_index=True, return_inverse=True)
+        rows = self._read_rows(numbers)
+        objects, starts = rows["object"].astype(np.int64), rows["start"].astype(np.int64)
+        lengths = np.array([places[each][1] for each in first.tolist()], np.int64)
+        sizes = self._committed.manifest.indexed
+        if problem := _explain_places(objects, starts, lengths, np.array(list(sizes.values()), np.int64)):
+            raise CheckpointError(f"the index describes invalid tensors: {problem}", url=self._url)
+        names = list(sizes)
+        found = self._committed.objects(sorted({names[each] for each in objects.tolist()}))
+        result = []
+        for at, (_, length, dtype, shape) in zip(which.tolist(), places, strict=True):
+            location = ItemLocation(names[objects[at]], int(starts[at]), length)
+            result.append(FoundItem(found[location.name], location, dtype, shape))
+        return result
+
+    def _locate(self, index: MetadataIndex) -> tuple[int, int, torch.dtype | None, tuple[int, ...]]:
+        """Return the row of an item's chunk, and its length, dtype and shape."""
+        number = self._items[index.fqn]
+        row, step = self._groups.rows_of(number)
+        stored = self.state[index.fqn]
+        if not isinstance(stored, TensorStorageMetadata):
+            return row, self._lengths[index.fqn], None, ()
+        chunks, dtype = stored.chunks, stored.properties.dtype
+        assert isinstance(chunks, StoredChunks)  # noqa: S101  see _add
+        offsets = index.offset or ()
+        chunk = chunks.number_of(offsets)
+        sizes = chunks.sizes_at(chunk, offsets)
+        return row + chunk * step, prod(sizes) * dtype.itemsize, dtype, sizes
+
+    def _read_rows(self, numbers: _Integers) -> Column:
+        """Return rows, whose numbers ascend; nearby rows are read together."""
+        breaks = np.flatnonzero(np.diff(numbers) > _GAP_ROWS) + 1
+        parts = np.split(numbers, breaks)
+        ranges = [("rows", int(part[0]), int(part[-1]) + 1) for part in parts]
+        found = self._committed.columns.read_ranges(ranges)
+        return np.concatenate([rows[part - part[0]] for part, rows in zip(parts, found, strict=True)])
+
+
+def _check_lengths(columns: IndexColumns) -> None:
+    """Raise ``ValueError`` before columns are read that take more memory than a save may fill."""
+    lengths = columns.lengths
+    same = {lengths[name] for name in ("kinds", "dimensions", "boxed")}
+    if len(same) != 1 or max(same) > MOST_MANIFEST_VALUES or lengths["text"] > MOST_BYTES:
+        raise ValueError("too many items, or columns of different lengths")
+    if lengths["sizes"] != lengths["steps"] or lengths["sizes"] > MOST_MANIFEST_VALUES:
+        raise ValueError("too many dimensions, or columns of different lengths")
+
+
+def _parse_text(raw: bytes) -> Any:  # noqa: ANN401  any JSON
+    check_value_count(raw, MOST_MANIFEST_VALUES)
+    document = json.loads(raw)
+    if not all(isinstance(document[name], list) for name in ("names", "dtypes")):
+        raise TypeError("names and dtypes must be lists")
+    return document
+
+
+def _parse_dtype(name: object) -> torch.dtype:
+    dtype = getattr(torch, _require_str(name), None)
     if not isinstance(dtype, torch.dtype) or not is_plain_layout(dtype, torch.strided):
-        raise ValueError(f"{name!r} has a dtype that this version of torch does not have: {described['dtype']!r:.40}")
-    size = _naturals(described["size"])
-    chunks = []
-    for each in described["chunks"]:
-        offsets, sizes = _naturals(each["offsets"]), _naturals(each["sizes"])
-        if any(low + long > most for low, long, most in zip(offsets, sizes, size, strict=True)):
-            raise ValueError(f"{name!r} of {list(size)} has a chunk of {list(sizes)} at {list(offsets)}")
-        count = elements(sizes)
-        if count is None:
-            raise ValueError(f"{name!r} has a chunk with too many elements")
-        locations[MetadataIndex(name, offsets)] = _location(each, count * dtype.itemsize, objects)
-        chunks.append(ChunkStorageMetadata(offsets, sizes))
-    return TensorStorageMetadata(TensorProperties(dtype), size, chunks)
-
-
-def _location(described: Mapping[str, Any], length: int, objects: _Listed) -> ItemLocation:
-    number, start, length = _naturals([described["object"], described["start"], length])
-    name, checksums = objects[number]
-    if start + length > checksums.size:
-        raise ValueError(
-            f"bytes {start} to {start + length} are beyond the end of {name}, which has {checksums.size} bytes"
-        )
-    return ItemLocation(name, start, length, checksums)
-
-
-def _check_apart(locations: Iterable[ItemLocation]) -> None:
-    ranges = sorted((each.name, each.start, each.length) for each in locations if each.length)
-    for (name, start, length), (other, following, _) in pairwise(ranges):
-        if name == other and start + length > following:
-            raise ValueError(f"two items contain byte {following} of {name}")
-
-
-def _naturals(value: object) -> torch.Size:
-    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
-        raise TypeError(f"sizes must be a list of integers from 0, got {value!r:.80}")
-    return torch.Size(value)
+        raise ValueError(f"this version of torch does not have the dtype {name!r:.40}")
+    return dtype
 
 
 def _parse_path(value: object) -> tuple[str | int, ...]:

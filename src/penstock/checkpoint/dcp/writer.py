@@ -11,6 +11,7 @@ from torch.distributed.checkpoint.metadata import StorageMeta
 from torch.distributed.checkpoint.planner import WriteItemType
 from torch.futures import Future
 
+from penstock.checkpoint.columns import INDEX, describe_columns, iterate_columns
 from penstock.checkpoint.commit import publish
 from penstock.checkpoint.dcp import records, torchmeta
 from penstock.checkpoint.dcp.reader import ExistingCheckpoints, Located, find_checkpoints
@@ -55,10 +56,11 @@ class _Written(NamedTuple):
 class StorageWriter(Located, storage.StorageWriter):
     """Storage writer for a checkpoint below ``url``, on every rank.
 
-    Each rank writes one object, under a name unique to the save. The coordinator then commits them in one conditional
-    PUT. So a save is atomic, and with ``overwrite`` a reader sees either the old checkpoint or the new one. A save that
-    fails before leaves unused objects. Memory beyond the state: a staged piece of 8 MiB, and 64 MiB in flight. A writer
-    can be used for several saves, pickled, and passed to ``async_save`` with a thread or a process.
+    Each rank writes one object, under a name unique to the save. The coordinator then writes an index of all objects,
+    and commits them in one conditional PUT. So a save is atomic, and with ``overwrite`` a reader sees either the old
+    checkpoint or the new one. A save that fails before leaves unused objects. Memory beyond the state: a staged piece
+    of 8 MiB, and 64 MiB in flight. A writer can be used for several saves, pickled, and passed to ``async_save`` with a
+    thread or a process.
 
     Args:
         url: The checkpoint's folder; a missing ``/`` at its end is added.
@@ -145,7 +147,7 @@ class StorageWriter(Located, storage.StorageWriter):
 
         Raises:
             AlreadyExists: A checkpoint exists, and ``overwrite`` is False.
-            Unusable: There are too many parts of tensors for one manifest; nothing was written.
+            Unusable: There are too many parts of tensors for one index; nothing was written.
         """
         if self._layout == "penstock":
             records.check_size(plans)
@@ -177,19 +179,21 @@ class StorageWriter(Located, storage.StorageWriter):
         Raises:
             AlreadyExists: Another save was committed there meanwhile; it stays. ``PreconditionFailed``: the other save
                 replaced the checkpoint that this save was to replace.
-            Unusable: The planner's data cannot be encoded as JSON, or a rank wrote to another URL.
+            Unusable: The planner's data cannot be encoded, or a rank wrote to another URL.
         """
         locations = self._located(results)
+        named = {location.name for location in locations.values()}
         if self._layout == "torch":
             metadata.storage_meta = self.storage_meta()
             marker, data = METADATA, torchmeta.encode(metadata, locations)
         else:
             self.manifest = self._manifest(metadata, locations)
             marker, data = MANIFEST, self.manifest.encode()
+            named.update(self.manifest.sizes)
         replaced = self._existing.etags.get(self._folder + marker, "")
-        named = {self._folder + location.name for location in locations.values()}
-        self.etag = publish(self._source, self._folder + marker, data, replaced, sorted(named))
-        new = {self._folder + marker, *named}
+        keys = sorted(self._folder + name for name in named)
+        self.etag = publish(self._source, self._folder + marker, data, replaced, keys)
+        new = {self._folder + marker, *keys}
         # From here on only the new checkpoint is visible.
         self._source.delete([key for key in self._existing.etags if key not in new])
         self._source.delete(sorted(self._existing.objects - new - self._existing.etags.keys()))
@@ -205,14 +209,17 @@ class StorageWriter(Located, storage.StorageWriter):
         return {index: each.location for index, each in written.items()}
 
     def _manifest(self, metadata: Metadata, locations: dict[MetadataIndex, ItemLocation]) -> Manifest:
+        """Write the index, and return the manifest that names it."""
         objects = {
             location.name: location.checksums for location in locations.values() if location.checksums is not None
         }
-        content = {**self.extra, **records.encode(metadata, locations)}
-        url = self._source.url(self._folder + MANIFEST)
-        # Never publish content that cannot be read back.
-        records.decode(content, objects, url)
-        return Manifest(self._save, KIND, objects, content)
+        columns, name = records.encode(metadata, locations, objects), f"{self._save}/{INDEX}"
+        with ChecksummedWriter(self._source.open_write(self._folder + name)) as file:
+            for column in iterate_columns(columns):
+                file.write(column)
+        content = {**self.extra, "index": describe_columns(name, columns)}
+        sizes = {name: objects[name].size for name in sorted(objects)}
+        return Manifest(self._save, KIND, {name: file.checksums()}, content, sizes)
 
     def _written(self, plan: SavePlan, planner: SavePlanner) -> list[WriteResult]:
         ordered = plan.storage_data if isinstance(plan.storage_data, _RankOrder) else _RankOrder("", 0, None)

@@ -22,12 +22,13 @@ from torch.distributed.checkpoint.default_planner import (
     DefaultSavePlanner,
     create_default_local_load_plan,
 )
-from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.planner_helpers import _init_state_dict
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
+from penstock.checkpoint.dcp.chunks import narrow_chunks
 from penstock.checkpoint.dcp.reader import StorageReader
 from penstock.checkpoint.dcp.writer import StorageWriter
 from penstock.checkpoint.run.filling import Filling, cannot_fill
@@ -37,7 +38,7 @@ from penstock.tree import tree_map
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-    from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+    from torch.distributed.checkpoint.metadata import StorageMeta
     from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
 
     from penstock.options import StoreOptions
@@ -401,7 +402,9 @@ class LoadPlanner(DefaultLoadPlanner):
 
     def create_local_plan(self) -> LoadPlan:
         assert self.metadata is not None  # noqa: S101  set_up_planner has checked it
-        return create_default_local_load_plan(self.state_dict, self.metadata)
+        kinds = self.metadata.state_dict_metadata
+        needed = {name: narrow_chunks(kinds[name], value) for name, value in self.state_dict.items() if name in kinds}
+        return create_default_local_load_plan(self.state_dict, Metadata(needed))
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         # The reader has checked that it runs no code, unless the caller trusts the checkpoint.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock.checkpoint.commit import CommittedCheckpoint
@@ -108,8 +108,7 @@ class Restore:
     def _find(self, step: int | None) -> _Found:
         """Return a step, by default the newest. All ranks get the same result or error, so none waits for another."""
         if self.ranks is not None:
-            # The committed checkpoint stays local: its source may hold secrets.
-            return self.ranks.agreed(lambda: self._look(step)._replace(committed=None))
+            return self.ranks.agreed(lambda: _shorten(self._look(step)))
         return self._look(step)
 
     def _look(self, step: int | None) -> _Found:
@@ -170,6 +169,11 @@ class Restore:
         state = ranks.everywhere(lambda: _require_into(into, url))
         own = ranks.load(url, state, saved_by, weights_only=weights_only, store=self.source.options)
         return {**own, "rng": own["rng"] if ranks.rank < saved_by else None, "state": state}
+
+
+def _shorten(found: _Found) -> _Found:
+    """Return what ranks send each other: neither sources, which may hold secrets, nor names and digests of objects."""
+    return found._replace(committed=None, manifest=replace(found.manifest, objects={}, indexed={}))
 
 
 def _require_into(into: dict[str, Any] | None, url: str) -> dict[str, Any]:

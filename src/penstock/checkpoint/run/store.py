@@ -154,7 +154,7 @@ class StepEntry(NamedTuple):
         """Return a manifest's entry; a damaged manifest (None) gives an empty one, so it is read again next time."""
         if manifest is None:
             return cls("", None, ())
-        return cls(etag, _convert_metric(manifest.content.get("metric")), tuple(manifest.objects))
+        return cls(etag, _convert_metric(manifest.content.get("metric")), tuple(manifest.sizes))
 
 
 def encode(entries: Mapping[int, StepEntry]) -> bytes:
@@ -303,7 +303,7 @@ class StepStore:
             if manifest is None:
                 unknown.add(self.folder(step))  # its objects are not known
             else:
-                named.update(self.folder(step) + name for name in (MANIFEST, *manifest.objects))
+                named.update(self.folder(step) + name for name in (MANIFEST, *manifest.sizes))
         latest = self._clock() - older_than_s
 
         def old(key: str, since: float | None) -> bool:
@@ -439,5 +439,5 @@ class StepStore:
 
 
 def _describe_step(step: int, manifest: Manifest) -> StepDescription:
-    sizes = [checksums.size for checksums in manifest.objects.values()]
-    return StepDescription(step, sum(sizes), len(sizes), manifest.content.get("metric"))
+    sizes = manifest.sizes
+    return StepDescription(step, sum(sizes.values()), len(sizes), manifest.content.get("metric"))
