@@ -5,7 +5,8 @@
 2. ``records`` turns the metadata into columns of the index and back, and ``chunks`` are the parts of tensors in it;
    ``torchmeta`` turns it into torch's pickle and back, and runs none of its code.
 3. ``reader``: ``dcp.load(state, storage_reader=StorageReader(url))`` finds the marker, checks that all ranks read one
-   version, looks up the places of what the planner wants, and fills the state's tensors through ``checkpoint/gather``, which verifies each block.
+   version, looks up the places of what the planner wants, and fills the state's tensors through ``checkpoint/gather``,
+   which verifies each block.
 """
 
 from penstock.errors import require_extras
