@@ -377,16 +377,17 @@ class Source:
         targets = ((span, Buffer.borrow(buffer)) for span, buffer in places)
         return follow_items("scatter", self.url, "", scatter(self.fetching(), targets, window))
 
-    def lookahead(self, spans: Iterator[Span], workers: int = 1) -> Lookahead:
+    def lookahead(self, spans: Iterator[Span], workers: int = 1, layer: Layer | None = None) -> Lookahead:
         """Return an iterator over the spans' bytes, in order, that reads ahead within this process's budget.
 
         The budget is that of ``options.read``, divided equally over ``workers`` parallel processes, and limited by the
-        node.
+        node. The reads pass through ``layer``, if given.
         """
         ahead = self.options.read
         budget = member.hold(Budget(ahead.ahead_bytes, ahead.ahead_items).share(workers), self.options.node)
         began = monotonic()
-        found = Lookahead(self.fetching(), spans, budget, operation("lookahead", self.url, ""))
+        fetching = self.fetching() if layer is None else layer(self.fetching())
+        found = Lookahead(fetching, spans, budget, operation("lookahead", self.url, ""))
         found.counts.opening_s = monotonic() - began
         return found
 

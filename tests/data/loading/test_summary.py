@@ -183,7 +183,7 @@ def test_a_loop_that_seldom_waits_is_not_input_bound(waiting_s):
 )
 def test_the_causes_have_all_seconds_and_none_is_negative(loop, rows, hosts, at_once):
     counted = LoaderStats(
-        1, 1, loop[0], loop[1], tuple(ReaderStats(0, 0, 0, 0, 0, 0, 0, 0, *row) for row in rows), loop[2]
+        1, 1, loop[0], loop[1], tuple(ReaderStats(0, 0, 0, 0, 0, 0, 0, 0, 0, *row) for row in rows), loop[2]
     )
     found = causes(counted, {str(at): host(*each) for at, each in enumerate(hosts)} | {"file": host(1.0)}, at_once)
     assert tuple(found) == CAUSES

@@ -36,6 +36,7 @@ from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_valu
 from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, WorkTime
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.reading.reading import OnError
+from penstock.data.reading.sharing import BlockBoard, enter_board
 from penstock.data.region import Slot
 from penstock.display import counted
 from penstock.engine.node.live import Live
@@ -315,6 +316,8 @@ class DataLoader:
         self._worker_batches.counters = self._metering().counters
         self._worker_batches.requests = self._metering().requests
         self._worker_batches.trace.write()
+        if self._worker_batches.board is None and self.num_workers > 1:
+            self._worker_batches.board = BlockBoard()
         self._worker_batches.key = int.from_bytes(os.urandom(7))
         received, mine = None, self._latest
         try:
@@ -571,6 +574,7 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         self.counters: Counters | None = None  # shared with the loader once that iterates
         self.requests: Requests | None = None  # the same
         self.trace = TraceSlot()
+        self.board: BlockBoard | None = None  # of blocks that several workers share
         # Key of the iteration for which worker processes start: persistent ones keep the key of their first.
         self.key: int | None = None
 
@@ -584,6 +588,8 @@ class _WorkerBatches(TorchIterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Delivery]:
         self.trace.enter()
+        if get_worker_info() is not None:
+            enter_board(self.board)
         collate = Stopwatch(self.batches.collate_fn)
         deliveries, counts = self.batches.deliveries(self.on_error, collate, self.key)
         worker = get_worker_info()

@@ -257,9 +257,11 @@ def reads(report: Summary) -> str:
     kinds = (
         (report.retries, "repeated"),
         (report.errors, "failed for good"),
-        (report.cached, "from a cache, without one"),
+        (report.cached, "from a cache or another worker, without one"),
     )
-    return f"{report.requests:,} requests" + "".join(f", {count:,} {word}" for count, word in kinds if count)
+    text = f"{report.requests:,} requests" + "".join(f", {count:,} {word}" for count, word in kinds if count)
+    used = f" for {size(report.used_bytes)} of samples" if report.used_bytes else ""
+    return f"{text}; {size(report.read_bytes)} read{used}"
 
 
 def _host_text(host: HostReport) -> Iterator[str]:
@@ -436,15 +438,23 @@ def report(
             hosts=tuple(reports),
             workers=stats.workers,
             slowest=slowest,
-            cost=None if prices is None else prices.of(total.requests, total.size_bytes),
+            cost=None if prices is None else prices.of(total.requests, total.read_bytes),
             currency="" if prices is None else prices.currency,
             rates=_own(requests.rates(), dataset),
             rank=place.rank,
             world=place.world,
             context=_context(setup, dataset),
             sources=sources,
+            read_bytes=total.read_bytes,
+            used_bytes=_used_bytes(dataset, stats.samples),
         )
     )
+
+
+def _used_bytes(dataset: SampleDataset, samples: int) -> int:
+    contents: Any = dataset.contents
+    known = max(getattr(contents, "total_bytes", 0), 0)
+    return round(known * samples / len(contents)) if known else 0
 
 
 def _context(setup: Setup, dataset: SampleDataset) -> Context:

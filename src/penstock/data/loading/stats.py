@@ -186,7 +186,7 @@ def lives(pid: int) -> bool:
 
 _WORDS: Final = 24  # of 8 bytes: three cache lines, which no other worker writes to
 _OWNER, _FIRST = 1, 2  # word 0: the worker's number, from 1
-_COUNTS: Final = 8  # words with counts; seconds follow
+_COUNTS: Final = 9  # words with counts; seconds follow
 _STOP: Final = _FIRST + _COUNTS + 8  # end of the seconds
 # Iterations over one loader that may be open at once; further ones are not counted.
 _GENERATIONS: Final = 8
@@ -207,8 +207,9 @@ class ReaderStats:
         requests: Requests for the objects, retries included.
         retries: Number of these that were retries.
         errors: Reads that failed in the end.
-        size_bytes: Bytes of the objects.
-        cached: Reads that needed no request, because a cache had them.
+        size_bytes: Bytes of the objects, or of the parts of them that were taken.
+        cached: Reads that needed no request, because a cache or another worker process had them.
+        read_bytes: Bytes that came by requests.
         waiting_s: Seconds spent only on waiting for bytes.
         working_s: Seconds spent in transforms and ``collate_fn``, and in passing samples on; for threads, their sum.
         starved_s: Seconds of ``waiting_s`` in which the budget (``ReadOptions.ahead_bytes``, ``ahead_items``) held
@@ -230,6 +231,7 @@ class ReaderStats:
     errors: int = 0
     size_bytes: int = 0
     cached: int = 0
+    read_bytes: int = 0
     waiting_s: float = 0.0
     working_s: float = 0.0
     starved_s: float = 0.0
@@ -298,7 +300,7 @@ class CounterRow:
         made[2] += len(delivery.skipped)
 
     def write(self, counts: ReadCounts, work: WorkTime) -> None:
-        reads = counts.requests, counts.retries, counts.errors, counts.size_bytes, counts.cached
+        reads = counts.requests, counts.retries, counts.errors, counts.size_bytes, counts.cached, counts.read_bytes
         elapsed_s = monotonic() - self._began_s
         worked = work.working_s, counts.starved_s, work.collating_s, work.pinning_s, work.demanded_s
         seconds = [int(each * _NS) for each in (counts.waiting_s, *worked, elapsed_s, counts.opening_s)]

@@ -147,7 +147,7 @@ class Summary:
         requests: Requests for the samples, retries included.
         retries: Number of these that were retries.
         errors: Reads that failed in the end.
-        cached: Reads that needed no request, because a cache had them.
+        cached: Reads that needed no request, because a cache or another worker process had them.
         hosts: Requests by host, the busiest first.
         workers: Counts of each worker process, or of all decoding threads together.
         slowest: The ten slowest reads.
@@ -159,6 +159,9 @@ class Summary:
         world: Number of ranks.
         context: Time, machine and loader options.
         sources: Share wanted, samples and waits of each source of a ``ps.Mix``.
+        read_bytes: Bytes that came by requests.
+        used_bytes: Bytes of the delivered samples, by the mean of the dataset; 0 if unknown. Where ``read_bytes`` is
+            far above it, worker processes or ranks read the same blocks, or samples are cut from larger reads.
     """
 
     cause: Cause | None
@@ -182,6 +185,8 @@ class Summary:
     world: int = 1
     context: Context | None = None
     sources: tuple[SourceShare, ...] = ()
+    read_bytes: int = 0
+    used_bytes: int = 0
 
     @property
     def waiting(self) -> float:

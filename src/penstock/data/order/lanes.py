@@ -40,7 +40,8 @@ class Lanes:
     continues with the same global batches and reads each block once; memory grows with lanes / R. If a run may continue
     on more ranks, choose more lanes than ranks: a common multiple that divides the global batch. ``load_state_dict``
     refuses other numbers of ranks in the middle of an epoch, unless you pass ``allow_rereads=True``. Worker processes
-    take whole batches in turn, so each reads the blocks of all lanes of its rank; threads read them once.
+    take whole batches in turn, so each needs the blocks of all lanes of its rank: those of a ``ps.DataLoader`` request
+    each block once and share it.
 
     With ``shuffle=False``, each lane is a run of the samples in catalog order, read from its beginning to its end.
 

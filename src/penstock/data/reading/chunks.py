@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.data.order.schedule import Schedule
 from penstock.data.reading.reading import Item, Prepared, Reading
+from penstock.data.reading.sharing import layer_of
 from penstock.engine.buffer import reuse_freed
 from penstock.errors import Bug, PenstockError
 from penstock.values import PAUSE
@@ -78,7 +79,9 @@ class ChunkReading(Reading, Generic[V]):
         self._pending: dict[int, _Pending[V]] = {}
         self._to_read: deque[_Pending[V]] = deque()
         self._to_take: deque[_Pending[V]] = deque()
-        self._ahead = source.lookahead(self._spans(), max(workers, bounds.parts))
+        layer = layer_of(source)
+        shared = () if layer is None else (layer,)
+        self._ahead = source.lookahead(self._spans(), max(workers, bounds.parts), *shared)
         # Chunks are decoded this many samples ahead.
         self._lead = 0
         self._asked = self._taken = 0  # chunks, until half of those of the first batch are there

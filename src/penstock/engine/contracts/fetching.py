@@ -58,7 +58,8 @@ class ReadCounts:
         retries: Number of these that were retries.
         errors: Reads that failed after all retries.
         size_bytes: Bytes of the successful reads.
-        cached: Reads that a cache served without a request.
+        cached: Reads that a cache, or another worker process, served without a request.
+        read_bytes: Bytes of the successful reads that needed a request.
         waiting_s: Seconds that the thread waited for bytes.
         starved_s: Part of these seconds in which the budget of bytes or items allowed fewer reads than the transport
             carries at once.
@@ -70,6 +71,7 @@ class ReadCounts:
     errors: int = 0
     size_bytes: int = 0
     cached: int = 0
+    read_bytes: int = 0
     waiting_s: float = 0.0
     starved_s: float = 0.0
     opening_s: float = 0.0

@@ -123,6 +123,7 @@ class Lookahead:
             if not read.span.start:
                 self._sizes.add(size_bytes)
         counts.size_bytes += size_bytes
+        counts.read_bytes += size_bytes if attempts else 0
         return read
 
     def refill(self) -> None:
