@@ -2,13 +2,12 @@
 
 import pickle
 from dataclasses import FrozenInstanceError
-from typing import TypedDict
 
 import numpy as np
 import pytest
 
 from penstock.errors import Unusable
-from penstock.values import ObjectMeta, Page, Place, Span, as_folder, check_keywords, switch
+from penstock.values import ObjectMeta, Page, Place, Span, as_folder, switch
 
 
 def test_span_defaults_to_open_end_without_version_pin():
@@ -43,16 +42,6 @@ def test_place_is_read_from_launcher_environment(monkeypatch):
 
 def test_a_folders_keys_begin_with_it():
     assert [as_folder(key) for key in ("", "a", "a/")] == ["", "a/", "a/"]
-
-
-def test_unknown_keywords_are_refused_with_the_nearest_one():
-    class Keywords(TypedDict, total=False):
-        samples: int
-        verify: bool
-
-    check_keywords({"samples": 1}, Keywords, "ps.pack")
-    with pytest.raises(TypeError, match=r"^ps.pack\(\) got .* 'sample'; did you mean 'samples'\?$"):
-        check_keywords({"sample": 1}, Keywords, "ps.pack")
 
 
 @pytest.mark.parametrize(

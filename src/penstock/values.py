@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -46,14 +45,6 @@ def check_choice(value: object, words: Sequence[str], name: str) -> None:
     if not isinstance(value, str) or value not in words:
         *others, last = map(repr, words)
         raise Unusable(f"{name} must be {', '.join(others)} or {last}, got {value!r}")
-
-
-def check_keywords(given: Mapping[str, object], kind: type, function: str) -> None:
-    """Raise TypeError for arguments that the ``TypedDict`` ``kind`` lacks, as Python does for functions."""
-    for each in given.keys() - kind.__annotations__.keys():
-        near = get_close_matches(each, kind.__annotations__, 1)
-        meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise TypeError(f"{function}() got an unexpected keyword argument {each!r}{meant}")
 
 
 def marked(metadata: Mapping[str, str]) -> Mapping[str, str]:

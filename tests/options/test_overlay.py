@@ -24,7 +24,7 @@ def some(kind, **values):
     return st.fixed_dictionaries({}, optional=values).map(lambda given_ones: kind(**given_ones))
 
 
-RETRIES = some(ps.RetryOptions, attempts=st.sampled_from([1, 7, 1000]), tokens=st.sampled_from([3, 500]))
+RETRIES = some(ps.RetryOptions, attempts=st.sampled_from([1, 7, 1000]), patience_s=st.sampled_from([3, 120.0]))
 OPTIONS = some(
     ps.S3Options,
     endpoint=st.sampled_from(["http://a", "http://b"]),
@@ -40,7 +40,7 @@ def test_each_option_is_the_given_one_if_one_was_given(under, over):
     found = overlaid(under, over)
     for name in ("endpoint", "region", "anonymous", "addressing"):
         assert getattr(found, name) == getattr(over if name in given(over) else under, name)
-    for name in ("attempts", "tokens"):
+    for name in ("attempts", "patience_s"):
         assert getattr(found.retry, name) == getattr(over.retry if name in given(over.retry) else under.retry, name)
     assert {*given(found)} == {*given(under), *given(over)}
 

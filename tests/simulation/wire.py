@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from penstock.engine.contracts.exchange import TEXT_BYTES, Response
 from penstock.engine.transport import late_calls, loop, session
-from penstock.engine.transport.easy import CUT, WRITE_ERROR
+from penstock.engine.transport.easy import CUT, STALL_BYTES_PER_S, WRITE_ERROR
 from penstock.engine.transport.libcurl import OK
 from penstock.testing.faults.message import Request as Received
 
@@ -145,7 +145,7 @@ class Flight:
         rate = outcome.bytes_per_s or weather.bytes_per_s
         pieces = 1 if stop < _SMALL_BYTES and self.dice.random() < 0.5 else self.dice.randint(1, 4)
         wire.at(first_at, lambda: self._begin(outcome.status, outcome.headers))
-        slow = outcome.bytes_per_s and outcome.bytes_per_s < self.easy.options.stall_bytes_per_s
+        slow = outcome.bytes_per_s and outcome.bytes_per_s < STALL_BYTES_PER_S
         if slow and stop > outcome.bytes_per_s * self.easy.options.stall_timeout_s:
             wire.at(first_at + self.easy.options.stall_timeout_s, lambda: self.end(_TIMED_OUT))
             return

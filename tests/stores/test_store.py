@@ -141,5 +141,5 @@ def test_defaults_hold_where_given_options_say_nothing():
 
     mine = Mine()
     assert mine.take(StoreOptions()) == mine.defaults
-    taken = mine.take(S3Options(region="us", retry=RetryOptions(tokens=3)))
-    assert (taken.region, taken.retry) == ("us", RetryOptions(attempts=7, tokens=3))
+    taken = mine.take(S3Options(region="us", retry=RetryOptions(patience_s=3)))
+    assert (taken.region, taken.retry) == ("us", RetryOptions(attempts=7, patience_s=3))

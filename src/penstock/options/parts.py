@@ -33,9 +33,8 @@ class TransportOptions(Private):
             the rate, and over all stores at most a third of what the limit of open files (``ulimit -n``) leaves. 256
             covers 30 ms to the first byte at 7,000 objects/s (measured with 100 KiB objects).
         connect_timeout_s: Seconds to establish a connection, TLS included. 5 s is ten round trips around the world.
-        stall_timeout_s: Seconds without progress after which a transfer is given up and retried. The total duration of
-            a transfer has no limit: a slow transfer that makes progress continues.
-        stall_bytes_per_s: Minimum rate that counts as progress, averaged over ``stall_timeout_s``.
+        stall_timeout_s: Seconds without progress (less than 1 KiB/s on average) after which a transfer is given up and
+            retried. The total duration of a transfer has no limit: a slow transfer that makes progress continues.
         ca_file: PEM file to verify servers by; default ``AWS_CA_BUNDLE`` (S3), ``SSL_CERT_FILE``,
             ``CURL_CA_BUNDLE``, certifi, then the system's.
         verify: False switches TLS verification off, for a test server only; the log warns of it once per store.
@@ -53,7 +52,6 @@ class TransportOptions(Private):
     connections: int = 256
     connect_timeout_s: float = 5.0
     stall_timeout_s: float = 20.0
-    stall_bytes_per_s: int = 1024
     ca_file: str | None = field(default=None, metadata=PUBLIC)
     verify: bool = True
     proxy: str | None = field(default=None, repr=False)  # may hold a password
@@ -61,7 +59,7 @@ class TransportOptions(Private):
     idle_s: float = 45
 
     def __post_init__(self) -> None:
-        _positive(self, "connections", "connect_timeout_s", "stall_timeout_s", "stall_bytes_per_s", "idle_s")
+        _positive(self, "connections", "connect_timeout_s", "stall_timeout_s", "idle_s")
         if not (self.user_agent_extra.isascii() and self.user_agent_extra.isprintable()):
             raise ConfigError("TransportOptions.user_agent_extra must be printable ASCII: it is a part of a header")
 
@@ -74,6 +72,9 @@ class RetryOptions(OptionsPart):
     """Retry policy for failed requests: ``Transient`` errors, and few others (design/0006).
 
     Delays are drawn uniformly from ``[0, min(cap_s, base_s * 2**n)]`` ("full jitter", AWS Architecture Blog, 2015).
+    All operations on a store share 500 tokens for such retries; each success returns a tenth of a token. Without tokens
+    every delay is drawn from ``[0, cap_s]``. This token bucket stops a retry storm, as in the AWS SDKs' standard mode;
+    there an empty bucket ends the operation, here it slows the operation down.
 
     Attributes:
         base_s: Scale of the first delay, in seconds.
@@ -84,9 +85,6 @@ class RetryOptions(OptionsPart):
             seconds, not minutes.
         attempts: Maximum requests per operation, at any duration. ``patience_s`` ends an operation long before 1,000;
             set a small number to fail early.
-        tokens: Retries after short delays that all operations on a store share; each success returns a tenth of a
-            token. Without tokens every delay is drawn from ``[0, cap_s]``. This token bucket stops a retry storm, as in
-            the AWS SDKs' standard mode; there an empty bucket ends the operation, here it slows the operation down.
 
     Example:
         >>> options = ps.S3Options(retry=ps.RetryOptions(attempts=3, patience_s=30))
@@ -99,10 +97,9 @@ class RetryOptions(OptionsPart):
     patience_s: float = 120.0
     first_contact_s: float = 8.0
     attempts: int = 1000
-    tokens: int = 500
 
     def __post_init__(self) -> None:
-        _positive(self, "base_s", "cap_s", "patience_s", "first_contact_s", "attempts", "tokens")
+        _positive(self, "base_s", "cap_s", "patience_s", "first_contact_s", "attempts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

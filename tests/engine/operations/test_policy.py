@@ -53,9 +53,10 @@ class TestRetries:
             assert caught.value.elapsed_s < 5
             assert caught.value.url == "s3://bucket/key"
 
-    def test_many_that_fail_together_are_patient_together(self):
+    def test_many_that_fail_together_are_patient_together(self, monkeypatch):
         """Once the purse they share is empty, they are tried again less often, and none of them gives up."""
-        retry = RetryOptions(base_s=1e-6, cap_s=0.1, tokens=7)
+        monkeypatch.setattr(policy, "_TOKENS", 7)
+        retry = RetryOptions(base_s=1e-6, cap_s=0.1)
         with serving({"key": DATA}, first(60, reply(503)), retry=retry) as (server, engine):
             assert read_many(engine, [Span("key", 0, 10)] * 20) == [DATA[:10]] * 20
             assert len(server.received) == 60 + 20
@@ -136,10 +137,11 @@ class TestWarnings:
         assert all("Unreachable: " in each for each in told)
 
 
-def test_moved_error_is_retried_at_once_without_spending_a_retry_token():
+def test_moved_error_is_retried_at_once_without_spending_a_retry_token(monkeypatch):
+    monkeypatch.setattr(policy, "_TOKENS", 1)
     error = Forbidden("elsewhere")
     error.code, error.retries = MOVED, 1
-    asked = policy.RetryPolicy(fetcher("http://127.0.0.1:9").driver, RetryOptions(attempts=1, tokens=1))
+    asked = policy.RetryPolicy(fetcher("http://127.0.0.1:9").driver, RetryOptions(attempts=1))
     assert [asked.decide(error, attempt, monotonic() - 1000.0) for attempt in (1, 2, 10)] == [0.0, 0.0, 0.0]
     assert asked.tokens.left == 1
     assert asked.decide(error, 1000, monotonic()) is None

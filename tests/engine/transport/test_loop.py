@@ -185,9 +185,10 @@ class TestFailures:
         assert type(response.fault) is TimedOut
         assert 0.5 < time.monotonic() - began < 20, "as long as by default"
 
-    def test_a_slow_transfer_that_moves_is_left_alone(self):
+    def test_a_slow_transfer_that_moves_is_left_alone(self, monkeypatch):
         # Trap 10: no limit on the whole, only on standing still.
-        session, pace = connect(TransportOptions(stall_timeout_s=3, stall_bytes_per_s=100)), threading.Event()
+        monkeypatch.setattr("penstock.engine.transport.easy.STALL_BYTES_PER_S", 100)
+        session, pace = connect(TransportOptions(stall_timeout_s=3)), threading.Event()
 
         def script(_received, send):
             send(reply(200, content_length="30000"))

@@ -26,7 +26,8 @@ UNSEEN = {"corrupt"}  # no store gives a digest of a range: TLS is what protects
 
 @pytest.fixture(scope="module")
 def server():
-    with FaultServer.within() as server, no_waiting():
+    with FaultServer.within() as server, no_waiting(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("penstock.engine.transport.easy.STALL_BYTES_PER_S", 10_000)
         yield server
 
 
@@ -42,7 +43,7 @@ def store(server):
     options = replace(
         server.store,
         retry=ps.RetryOptions(attempts=2),
-        transport=ps.TransportOptions(stall_timeout_s=0.5, stall_bytes_per_s=10_000),
+        transport=ps.TransportOptions(stall_timeout_s=0.5),
     )
     server.make(bucket := f"test-{uuid.uuid4().hex}")
     store = Store(f"s3://{bucket}/data.zarr", store=options)

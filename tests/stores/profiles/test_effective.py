@@ -44,7 +44,7 @@ def test_each_setting_names_its_place(toml):
         "options.region": ("eu-west-9", "AWS_REGION"),
         "options.anonymous": ("false", "default"),
         "retry.attempts": ("7", f"{toml}:7: profiles.data.retry.attempts"),
-        "retry.tokens": ("500", "default"),
+        "retry.cap_s": ("10.0", "default"),
         "transport.proxy": ("set", f"{toml}:8: profiles.data.transport.proxy"),
     }
     assert {name: found[name] for name in wanted} == wanted

@@ -99,7 +99,7 @@ def test_drip_sends_no_faster_than_its_configured_rate(ask):
     began = time.monotonic()
     assert reply(ask(replace(FAULTS["drip"], bytes_per_s=40_000)))[2] == DATA
     assert time.monotonic() - began >= len(DATA) / 40_000 * 0.9
-    assert FAULTS["slow"].bytes_per_s > 1024 > FAULTS["drip"].bytes_per_s  # TransportOptions.stall_bytes_per_s between
+    assert FAULTS["slow"].bytes_per_s > 1024 > FAULTS["drip"].bytes_per_s  # easy.STALL_BYTES_PER_S between
 
 
 @pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.status])

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Driver
     from penstock.options import RetryOptions
 
+# Retries after short delays that all operations on a store share.
+_TOKENS = 500
 _REFUND = 0.1  # tokens a success gives back
 
 
@@ -139,7 +141,7 @@ class RetryPolicy:
         self.attempts = retry.attempts
         self.hedges = Hedges()
         self._retry = retry
-        self.tokens = Tokens(retry.tokens, retry.tokens)
+        self.tokens = Tokens(_TOKENS, _TOKENS)
         self._answered = False
         self._quiet_until = 0.0
         self._refused = self._told = 0  # refusals for the rate, and how many of them were logged

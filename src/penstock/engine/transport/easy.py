@@ -77,6 +77,8 @@ _RECEIVE_BYTES = 128 << 10
 _SEND_BYTES = 512 << 10
 # Up to this size a copy takes less time than a separate stream. The text of an error fits, too.
 _SMALL_BYTES: Final = 16 << 10
+# Rate that counts as progress, averaged over ``stall_timeout_s``.
+STALL_BYTES_PER_S = 1024
 # Statuses of a body for the destination; any other status comes with the text of an error.
 _GOOD = (200, 206)
 _GOOD_LINES: Final = {b"HTTP/1.1 200 ": 200, b"HTTP/1.1 206 ": 206}  # beginnings of status lines
@@ -274,7 +276,7 @@ class Easy:
             (_PATH_AS_IS, 1),
             (_HTTP_VERSION, _HTTP_1_1),
             (_CONNECTTIMEOUT_MS, int(options.connect_timeout_s * 1000)),
-            (_LOW_SPEED_LIMIT, options.stall_bytes_per_s),
+            (_LOW_SPEED_LIMIT, STALL_BYTES_PER_S),
             (_LOW_SPEED_TIME, max(1, round(options.stall_timeout_s))),
             (_MAXAGE_CONN, max(1, int(options.idle_s))),
             (_SSL_VERIFYPEER, int(options.verify)),

@@ -29,11 +29,10 @@ MAY: Mapping[str, Mapping[str, Form]] = {
         "connections": "any",
         "connect_timeout_s": "any",
         "stall_timeout_s": "any",
-        "stall_bytes_per_s": "any",
         "user_agent_extra": "literal",
         "idle_s": "any",
     },
-    "retry": dict.fromkeys(("base_s", "cap_s", "patience_s", "first_contact_s", "attempts", "tokens"), "any"),
+    "retry": dict.fromkeys(("base_s", "cap_s", "patience_s", "first_contact_s", "attempts"), "any"),
     "read": dict.fromkeys(("split_bytes", "ahead_bytes", "ahead_items", "hedge"), "any"),
     "write": {"part_bytes": "any", "buffer_bytes": "any", "content_type": "literal"},
     # Penstock would serve files from a downloaded directory as the store's objects.
