@@ -129,7 +129,6 @@ FACING = {
         ("pytest", "testing"),
         ("hypothesis", "testing"),
         ("ray", "ray.data"),
-        ("ray", "ray.sink"),
         ("pyarrow", "ray.data"),
     ),
     *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
@@ -170,7 +169,7 @@ BEHIND_PUBLIC = {
     *(("penstock.data.datasets.dataset", f"from_{each}") for each in ("prefix", "manifest", "shards")),
     # Public as names of the package.
     ("penstock.interop.zarr.parts", "copy"),
-    *(("penstock.ray.sink", name) for name in ("write", "__init__")),
+    *(("penstock.ray.data", name) for name in ("write", "__init__")),
 }
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z][a-z0-9]*)?|__init__|__main__")
 THEIR_NAMES = {  # modules that other libraries' users import by these names: design/0036

@@ -25,7 +25,7 @@ from penstock.checkpoint.dcp.torchmeta import decode as decode_dcp
 from penstock.checkpoint.integrity import Manifest
 from penstock.checkpoint.run.store import decode as decode_steps
 from penstock.checkpoint.safetensors.header import parse, stop_of
-from penstock.checkpoint.safetensors.index import Index
+from penstock.checkpoint.safetensors.verbs import Index
 from penstock.checkpoint.torchfile.load import is_refusal
 from penstock.checkpoint.torchfile.verbs import load as load_torch
 from penstock.data.catalog.catalog import Catalog
@@ -51,8 +51,7 @@ from penstock.stores.s3.dialect import BucketAddress
 from penstock.stores.s3.driver import S3Driver
 from penstock.stores.urls import parse as place_of
 from penstock.stores.web import store as web
-from penstock.stores.web.driver import WebDriver
-from penstock.stores.web.index import read_index
+from penstock.stores.web.driver import WebDriver, read_index
 from tests.amounts import examples
 from tests.data.catalog.discovery.inventories import csv_of
 from tests.hostile.mutations import mutated

@@ -26,7 +26,7 @@ from penstock.checkpoint.safetensors.header import (
     shape_of,
     stop_of,
 )
-from penstock.checkpoint.safetensors.index import resolve
+from penstock.checkpoint.safetensors.verbs import resolve
 from penstock.errors import CheckpointError, ChecksumMismatch, Unusable
 from penstock.events import RangeRead, subscribe
 from penstock.source import open_source

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.errors import Damaged
 from penstock.stores.http.answers import parse_xml
 from penstock.stores.http.listing import ListingWalks, columns, read_page, read_uploads
-from penstock.stores.web.index import Walk
+from penstock.stores.web.driver import Walk
 from tests.servers.hostile import document as xml
 from tests.servers.hostile import listing
 

@@ -1,6 +1,6 @@
 """Datasets of tokens: from ``TokenDataset.from_shards(urls)`` to a batch of windows.
 
-1. ``dataset`` checks its arguments. ``opening`` finds the files, pairs each ``.bin`` with its index, and reads headers
+1. ``dataset`` checks its arguments, finds the files, pairs each ``.bin`` with its index, and reads headers
    and indexes with the formats of ``data/shards/tokens``.
 2. ``windows`` is the arithmetic: from a sample to a byte range of a file, and from an order to runs of samples that are
    read in one request (``runs``).

@@ -8,7 +8,8 @@ exist. Unchanged: errors are Penstock's, reads use parallel ranges of one versio
 A call in order:
 
 1. ``schemes``: ``register`` and fsspec's registry lead to one class per scheme, a subclass of ``PenstockFileSystem``.
-2. ``filesystem``: a name becomes a URL, ``storage`` has its options, ``Places`` its source; blocking methods follow.
+2. ``filesystem``: a name becomes a URL, ``Storage`` has its options, ``BucketSources`` its source; blocking methods
+   follow.
 3. ``coroutines``: the asynchronous methods, over ``interop/awaiting``; names, entries and cached listings.
 4. ``files``: slices that are read in as few requests as possible; files that are opened, published and transferred.
 """

@@ -2,7 +2,7 @@
 
 1. ``store``: zarr asks for keys, and each read is one request, which zarr's event loop awaits (``interop/awaiting``).
 2. ``documents``: ``copy`` opens the array or group and rewrites its metadata for other chunks, shards and codecs.
-3. ``rechunk``: the array is divided into ``regions``; each is read, written and compared (by ``jobs/tasks``), and
+3. ``rechunk``: the array is divided into regions; each is read, written and compared (by ``jobs/tasks``), and
    the journal records it. The documents are published last, so a reader never sees half a copy.
 4. ``parts``: the same with ``job``, by ranges of regions, on several machines or a Ray cluster.
 """

@@ -57,7 +57,7 @@ _PIECE_BYTES = 8 << 20  # of a request that reads back
 _TOGETHER_BYTES = 64 << 20  # of a member that is kept until its sum is known; a longer one is read twice
 _DIGITS = 6
 _LOOKS = 5  # at a shard that several processes write
-# Those that Ray writes (``ray.sink``) have the number of a task, and one within it.
+# Those that Ray writes (``ray.data``) have the number of a task, and one within it.
 _OURS = re.compile(rf"shard-(\d{{{_DIGITS}}}(?:-\d{{3,}})?)\.(?:tar|zip|parquet|mds)(\.partial)?")
 _CATALOG, _MANIFEST, _PARTIAL = "index.catalog", "pack.json", ".partial"
 _VERSION = 1
