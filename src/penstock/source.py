@@ -316,6 +316,9 @@ class Source:
         listing = Listing(prefix, start_after, delimiter)
         return follow_items("list", self.url, prefix, pages(self._fetcher, listing, self.url))
 
+    def keys_below(self, prefix: str) -> list[str]:
+        return [each.key for page in self.pages(prefix) for each in page.entries]
+
     def pager(self) -> Pager:
         """Return a ``Pager``, which lists with many parallel requests and does not check pages against the request."""
         return Pager(self._fetcher(), self.url)

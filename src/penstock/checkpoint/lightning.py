@@ -74,8 +74,7 @@ class CheckpointIO(io.CheckpointIO):
         """Save with ``torch.save``; on return the object is stored and verified. Takes no storage options."""
         if storage_options is not None:
             raise Unusable("pass options of a store to the plugin: CheckpointIO(store=…)", url=str(path))
-        _remote(path)
-        save(checkpoint, path, store=self.store)
+        save(checkpoint, self._place(path), store=self.store)
 
     def load_checkpoint(
         self,
@@ -88,8 +87,9 @@ class CheckpointIO(io.CheckpointIO):
         ``weights_only=False`` runs any code that the file names: use it only for files you trust. None means True.
         Raise ``NotFound`` if it does not exist.
         """
-        _remote(path)
-        return load(path, map_location=map_location, weights_only=weights_only is not False, store=self.store)
+        return load(
+            self._place(path), map_location=map_location, weights_only=weights_only is not False, store=self.store
+        )
 
     def remove_checkpoint(self, path: Path) -> None:
         """Delete a checkpoint: an object, or the checkpoint files of a folder. A missing one is not an error.
@@ -99,8 +99,12 @@ class CheckpointIO(io.CheckpointIO):
                 them.
             Unusable: The path is a folder without a checkpoint; nothing was deleted.
         """
+        remove(self._place(path), self.store)
+
+    def _place(self, path: Path) -> Path:
+        """Return the URL or path of a checkpoint; raise the errors of an invalid one."""
         _remote(path)
-        remove(path, self.store)
+        return path
 
     def teardown(self) -> None:
         """Do nothing: saves are complete when they return."""

@@ -45,6 +45,28 @@ def _anew(opening: Callable[[], BlockReader], at: int) -> BlockReader:
     return reader
 
 
+class SizedFile(io.RawIOBase):
+    """Base of seekable files of a known size that keep a position, and no bytes."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size = size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        self._at = compute_seek(offset, whence, self._at, self._size)
+        return self._at
+
+
 # Two other readable files share only ``moved`` with this one, and stay separate. ``Sample`` has all its bytes and
 # passes each call to an ``io.BytesIO``. ``torchfile.Fragments`` is a raw file with random access: it holds ranges of
 # any size, which a window of one block would fetch again.

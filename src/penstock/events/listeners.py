@@ -16,7 +16,7 @@ from copy import copy
 from functools import partial
 from itertools import count
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, cast
 from weakref import WeakSet
 
 from penstock.errors import Cancelled, PenstockError, Unusable, public_url
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.events.records import Event, Outcome
+    from penstock.events.timings import MeasuredAnswer
 
     Restore = Callable[[], object]
 
@@ -297,15 +298,6 @@ class _Heard(Scope):
             self.end(Cancelled("dropped before its end"))
 
 
-class Response(Protocol):
-    """The part of a transport's response that is recorded: see ``engine.contracts.exchange``."""
-
-    status: int
-    body: object
-    received: int
-    first_byte_s: float
-
-
 class RequestTrace:
     """Recorder of the attempts of one request; made on the requesting thread, used on the transport's thread.
 
@@ -333,7 +325,7 @@ class RequestTrace:
         self._attempt, self._sent_bytes, self._began = attempt, len(body) if body else 0, monotonic()
         emit(RequestStarted(self._url, self._id, self._parent, self._verb, attempt))
 
-    def answer(self, response: Response) -> None:
+    def answer(self, response: MeasuredAnswer) -> None:
         """Keep the values of the response for ``end``, which follows."""
         self._elapsed_s, body = monotonic() - self._began, response.body
         received_bytes = response.received or (len(body) if isinstance(body, bytes) else 0)

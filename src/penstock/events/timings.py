@@ -132,9 +132,11 @@ _HEDGED, _HEDGES_WON, _WASTED, _PACED_NS = range(9, 13)
 
 
 class MeasuredAnswer(Protocol):
-    """The part of a transport's response that is measured: see ``engine.contracts.exchange``."""
+    """The part of a transport's response that is measured and recorded: see ``engine.contracts.exchange``."""
 
     status: int
+    body: object
+    received: int
     first_byte_s: float
     body_s: float
 

@@ -8,7 +8,6 @@ and writes are atomic.
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_right
 from collections import OrderedDict
 from contextlib import suppress
@@ -17,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from penstock.copies import copy_object, delete_sources
-from penstock.engine.blocks import compute_seek
+from penstock.engine.blocks import SizedFile
 from penstock.engine.waiting import Inbox
 from penstock.errors import InvalidURL, NotFound, Unsupported, require_extras
 from penstock.options import StoreOptions
@@ -132,7 +131,7 @@ class PenstockHandler(FileSystemHandler):  # type: ignore[misc]  # pyarrow ships
         """Delete all objects below, one request each, in parallel."""
         source, key = self._place(path)
         check_deletable(parse(source.url(as_folder(key))))
-        keys = [each.key for page in source.pages(as_folder(key)) for each in page.entries]
+        keys = source.keys_below(as_folder(key))
         if not keys and not missing_dir_ok:
             raise NotFound("no such directory", url=source.url(key))
         source.delete(keys)
@@ -296,7 +295,7 @@ class _Ahead(NamedTuple):
     at: int
 
 
-class RandomFile(io.RawIOBase):
+class RandomFile(SizedFile):
     """A random-access file of one version of an object, without blocks; pyarrow's threads use it in turn.
 
     pyarrow lets only one thread at a time read from a Python file, so the requests for a Parquet file's columns would
@@ -318,10 +317,9 @@ class RandomFile(io.RawIOBase):
         The cache is shared by files because pyarrow reads the footer through one file and the columns through another,
         which reads the footer again; Ray Data opens a file three times.
         """
-        super().__init__()
+        super().__init__(meta.size)
         self._source = source
         self._meta = meta
-        self._at = 0
         self._tail_bytes = meta.size if meta.size <= whole_bytes else _TAIL_BYTES
         self._inbox = Inbox()
         self._ahead: OrderedDict[tuple[int, int], _Ahead] = OrderedDict()
@@ -342,19 +340,6 @@ class RandomFile(io.RawIOBase):
     @property
     def _version(self) -> str:
         return f"{self._meta.etag} {self._meta.size} {self.name}"
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = compute_seek(offset, whence, self._at, self._meta.size)
-        return self._at
 
     def read(self, size: int | None = -1, /) -> bytes | memoryview:  # pyarrow takes any buffer
         """Return up to ``size`` bytes, fewer only at the end of the file: at most one request."""

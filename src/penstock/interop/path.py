@@ -388,7 +388,7 @@ class PenstockPath(UPath):
             return to
         if to._above(self) is not None:  # noqa: SLF001  the same class
             raise InvalidURL("a directory cannot be moved below itself", url=str(to))
-        found = objects(source, key)
+        found = source.keys_below(as_folder(key))
         if not found:
             raise NotFound("nothing exists at this path", url=str(self))
         below, folder = as_folder(key), as_folder(name)
@@ -534,14 +534,10 @@ def matches(source: Source, key: str, pattern: str) -> Iterator[str]:
             seen.add(name)
 
 
-def objects(source: Source, key: str) -> list[str]:
-    return [each.key for page in source.pages(as_folder(key)) for each in page.entries]
-
-
 def remove_tree(source: Source, key: str, *, recursive: bool) -> None:
     """Delete all objects below; without ``recursive`` only a directory's marker, if nothing else is below."""
     check_deletable(parse(source.url(as_folder(key))))
-    found = objects(source, key)
+    found = source.keys_below(as_folder(key))
     if not found:
         list(children(source, key))
     if not recursive and found != [as_folder(key)]:

@@ -221,7 +221,7 @@ def test_all_that_lies_below(source):
     assert sorted(coroutines.under(source, "a", "", _key(source), withdirs=True)) == ["a/b", "a/b/y", "a/x"]
     found, prefixes = coroutines.level(source, "a", _key(source))
     assert ({each["name"] for each in found}, prefixes) == ({"a", "ab"}, ["a/"])
-    assert sorted(coroutines.keys(source, "c")) == ["c/", "c/d/"]
+    assert sorted(source.keys_below("c/")) == ["c/", "c/d/"]
 
 
 def test_descriptions(source):

@@ -454,7 +454,7 @@ class Index:
             read = document(raw)
             files = _texts(read["weight_map"])
             digests = _texts(read["metadata"][_SHARDS]) if ours else {}
-            if odd := [name for name in files.values() if not _is_file_name(name)]:
+            if odd := [each for each in files.values() if set(each) & {*"/\\\0"} or not each.endswith(".safetensors")]:
                 raise ValueError(f"{odd[0]!r:.80} is not the name of a file in its folder")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"this index of safetensors files is damaged: {error}", url=url) from None
@@ -465,10 +465,6 @@ def _texts(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
         raise ValueError("expected a mapping of str to str")
     return value
-
-
-def _is_file_name(name: str) -> bool:
-    return name.endswith(".safetensors") and not set(name) & {"/", "\\", "\0"}
 
 
 # Holds most headers, including the digests of a few GB of tensors; takes a few milliseconds.

@@ -7,7 +7,6 @@ Checkpoints as file objects: for ``torch.save``, ``torch.load`` and any other fu
 
 from __future__ import annotations
 
-import io
 import pickle
 import re
 import struct
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.checkpoint.gather import Object, Want, gather
 from penstock.checkpoint.integrity import crc32
 from penstock.checkpoint.torchfile.scanner import Call, Name, PickleScan
-from penstock.engine.blocks import compute_seek
+from penstock.engine.blocks import SizedFile
 from penstock.engine.buffer import flat
 from penstock.errors import CheckpointError, ChecksumMismatch, Unsupported
 from penstock.verbs import open as open_object
@@ -253,17 +252,16 @@ def fetch_ranges(source: Source, of: Object, spans: list[tuple[int, int]]) -> li
     return [want.memory for want in gather(source, wants)]
 
 
-class Fragments(io.RawIOBase):
+class Fragments(SizedFile):
     """Seekable file over ranges held in memory; other ranges are fetched, or come from ``fill_storage``."""
 
     def __init__(self, source: Source, of: Object) -> None:
-        super().__init__()
+        super().__init__(of.size)
         self.known: dict[int, bytes] = {}  # served without a request, by position
         # fills a view with the bytes from a position on, if it can, and returns their number
         self.fill_storage: Callable[[int, memoryview], int] = lambda _at, _view: 0
         self._source = source
         self._of = of
-        self._at = 0
         self._held: list[tuple[int, memoryview]] = []
         self._failure: BaseException | None = None
 
@@ -278,19 +276,6 @@ class Fragments(io.RawIOBase):
         ahead = min(self._of.size, stop + _AHEAD_BYTES)
         self.hold([(start, memoryview(fetch_ranges(self._source, self._of, [(start, ahead)])[0]))])
         return self._held[-1][1][: stop - start]
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = compute_seek(offset, whence, self._at, self._of.size)
-        return self._at
 
     def readinto(self, buffer: Any, /) -> int:  # noqa: ANN401  any writable buffer
         if self._failure is not None:

@@ -72,8 +72,10 @@ class _Encoder:
             same = all(one is other for one, other in zip(parts, value, strict=True))
             return value if same else kind(parts)
         description = ("bytes",) if kind is bytes and not value else self._description(value)
+        if description is None:
+            return value
         # torch pickles empty bytes as a call of bytes(), which it then refuses to load.
-        return value if description is None else (MARK, *map(_mark_empty_bytes, description))
+        return (MARK, *((MARK, "bytes") if type(part) is bytes and not part else part for part in description))
 
     def _dict(self, value: dict[Any, Any]) -> dict[Any, Any]:
         keys = [self.encode(key) for key in value]
@@ -106,10 +108,6 @@ class _Encoder:
             return _array(value)
         tell = _TOLD["path"] if isinstance(value, pathlib.PurePath) else _TOLD.get(kind)
         return None if tell is None else _understood(value, tell(value))
-
-
-def _mark_empty_bytes(part: Any) -> Any:  # noqa: ANN401  a part of what stands for a value
-    return (MARK, "bytes") if type(part) is bytes and not part else part
 
 
 def _understood(value: Any, description: tuple[Any, ...]) -> tuple[Any, ...] | None:  # noqa: ANN401  see encoded

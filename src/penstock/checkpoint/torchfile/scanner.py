@@ -184,10 +184,6 @@ def _pairs(items: list[Any]) -> Pairs:
     return Pairs(zip(items[::2], items[1::2], strict=True))
 
 
-def _make_frozenset(items: list[Any]) -> Call:
-    return Call(Name("builtins", "frozenset"), (items,))
-
-
 _OPCODES: dict[bytes, Callable[[PickleScan], object]] = {
     b"\x80": lambda self: self._bytes(1),  # the protocol
     b"\x95": lambda self: self._bytes(8),  # a frame's length: all is in memory already
@@ -228,7 +224,7 @@ _OPCODES: dict[bytes, Callable[[PickleScan], object]] = {
     b"u": lambda self: self._paired(self._marked()),
     b"\x8f": _push(lambda _: Call(Name("builtins", "set"), ())),
     b"\x90": lambda self: self._added(self._marked()),
-    b"\x91": lambda self: self._ended(_make_frozenset),
+    b"\x91": lambda self: self._ended(lambda items: Call(Name("builtins", "frozenset"), (items,))),
     b"q": lambda self: self._noted(self._byte()),
     b"r": lambda self: self._noted(self._natural(4)),
     b"\x94": lambda self: self._noted(len(self._memo)),

@@ -52,11 +52,17 @@ _AT_ONCE = 16
 _MODES = ("r", "w", "a", "x")
 
 
-class _ProfileNames:
-    """Names of one profile; keys are relative to its URL."""
+class StorageClient:
+    """Objects of one profile, by their paths below it. A client is pickled as its profile, and need not be closed."""
 
-    _config: StorageClientConfig
-    _store: StoreOptions | None
+    def __init__(self, config: StorageClientConfig) -> None:
+        if not isinstance(config, StorageClientConfig):
+            raise Unusable(f"config must be a StorageClientConfig, got {type(config).__name__}")
+        self._config = config
+        self._store = config.store
+
+    def __repr__(self) -> str:
+        return f"<StorageClient {self.profile}>"
 
     def url(self, path: str) -> str:
         """Return the URL of a path, never mapped; repeated ``/`` count as one, as in Multi-Storage Client."""
@@ -85,8 +91,7 @@ class _ProfileNames:
             return directory("")
         if not self._directory(path):
             try:
-                meta = stat(self.url(path), store=self._store)
-                return convert_metadata(meta, self._key(meta.url))
+                return self._stat(path)
             except NotFound:
                 if not strict or not self._is_directory(path):
                     raise
@@ -147,9 +152,12 @@ class _ProfileNames:
         if self._directory(path):
             return None
         try:
-            meta = stat(self.url(path), store=self._store)
+            return self._stat(path)
         except NotFound:
             return None
+
+    def _stat(self, path: str) -> ObjectMetadata:
+        meta = stat(self.url(path), store=self._store)
         return convert_metadata(meta, self._key(meta.url))
 
     def _under(self, path: str) -> Iterator[ObjectMetadata]:
@@ -169,19 +177,6 @@ class _ProfileNames:
 
     def _folder_url(self, path: str) -> str:
         return self.url(self._folder(path)) if path.strip("/") else self._config.base
-
-
-class StorageClient(_ProfileNames):
-    """Objects of one profile, by their paths below it. A client is pickled as its profile, and need not be closed."""
-
-    def __init__(self, config: StorageClientConfig) -> None:
-        if not isinstance(config, StorageClientConfig):
-            raise Unusable(f"config must be a StorageClientConfig, got {type(config).__name__}")
-        self._config = config
-        self._store = config.store
-
-    def __repr__(self) -> str:
-        return f"<StorageClient {self.profile}>"
 
     @property
     def profile(self) -> str:

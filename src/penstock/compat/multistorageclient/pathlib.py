@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from functools import partialmethod
+from operator import ge, gt, le, lt
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,17 +89,10 @@ class MultiStoragePath:
             other = MultiStoragePath(other)
         return decide(self._order(), other._order()) if isinstance(other, MultiStoragePath) else NotImplemented
 
-    def __lt__(self, other: object) -> Any:
-        return self._compared(other, lambda one, two: one < two)
-
-    def __le__(self, other: object) -> Any:
-        return self._compared(other, lambda one, two: one <= two)
-
-    def __gt__(self, other: object) -> Any:
-        return self._compared(other, lambda one, two: one > two)
-
-    def __ge__(self, other: object) -> Any:
-        return self._compared(other, lambda one, two: one >= two)
+    __lt__ = partialmethod(_compared, decide=lt)
+    __le__ = partialmethod(_compared, decide=le)
+    __gt__ = partialmethod(_compared, decide=gt)
+    __ge__ = partialmethod(_compared, decide=ge)
 
     def joinpath(self, *pathsegments: str | os.PathLike[str]) -> MultiStoragePath:
         return self._with(self._inner.joinpath(*pathsegments))

@@ -25,20 +25,11 @@ class S3LightningCheckpoint(CheckpointIO):
         super().__init__(store_options(region, endpoint, s3client_config))
         self.region = region
 
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:
-        """Save with ``torch.save``; the write is atomic. Raise ``Unusable`` for ``storage_options``."""
-        super().save_checkpoint(checkpoint, _require_s3_url(path), storage_options)
-
     def load_checkpoint(self, path: Any, map_location: object = None, weights_only: bool | None = None) -> Any:
         """Return the saved value. ``weights_only=None`` is True, as in torch. Raise ``NotFound`` if it is missing."""
-        return super().load_checkpoint(_require_s3_url(path), map_location, weights_only)
+        return super().load_checkpoint(path, map_location, weights_only)
 
-    def remove_checkpoint(self, path: Any) -> None:
-        """Delete a checkpoint; a missing one is not an error."""
-        super().remove_checkpoint(_require_s3_url(path))
-
-
-def _require_s3_url(path: object) -> str:
-    if not isinstance(path, str):
-        raise TypeError(f"path must be an s3:// URL as text, got {kind_of(path)}: pathlib drops one of its slashes")
-    return s3_url(path)
+    def _place(self, path: object) -> str:
+        if not isinstance(path, str):
+            raise TypeError(f"path must be an s3:// URL as text, got {kind_of(path)}: pathlib drops one of its slashes")
+        return s3_url(path)

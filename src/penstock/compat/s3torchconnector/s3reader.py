@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.compat.arguments import WrongArgument
 from penstock.compat.s3torchconnector.config import s3_url, store_options
-from penstock.engine.blocks import compute_seek
+from penstock.engine.blocks import SizedFile
 from penstock.engine.buffer import flat
 from penstock.errors import Unsupported, Unusable
 from penstock.source import object_at
@@ -219,26 +219,16 @@ class _DCPOptimized(ObjectReader, DCPOptimizedS3Reader):
 _READERS = {"sequential": _Sequential, "range_based": _Ranged, "dcp_optimized": _DCPOptimized}
 
 
-class _Ranges(io.RawIOBase):
+class _Ranges(SizedFile):
     """Raw file over one version of an object: a read requests exactly its bytes, in parallel parts if they are many."""
 
     def __init__(self, source: Source, meta: ObjectMeta) -> None:
-        super().__init__()
+        super().__init__(meta.size)
         self._source = source
         self._meta = meta
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        self._at = min(compute_seek(offset, whence, self._at, self._meta.size), self._meta.size)
-        return self._at
-
-    def tell(self) -> int:
+        self._at = min(super().seek(offset, whence), self._size)
         return self._at
 
     def readinto(self, buffer: object, /) -> int:

@@ -257,7 +257,9 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
             )
             # A function of its own, so that each sample is made by itself.
             made = source.batched(batch_size, list, **own)
-            if shuffled and not source.takes_order and _is_in_order(made.plan.order):
+            order = made.plan.order
+            in_order = isinstance(order, CatalogOrder) or (isinstance(order, Lanes) and not order.shuffle)
+            if shuffled and not source.takes_order and in_order:
                 raise Unusable(
                     f"shuffle= of the loader does not reach source {name!r}: {kind_of(source)} has a fixed "
                     "order; create it with shuffle=True, or take a MapDataset"
@@ -469,10 +471,6 @@ def _drop_skipped(made: list[Any]) -> list[Any]:
     for each in skipped:
         _LOG.warning("left out of its batch: %s (%s)", public_url(each.url), each.error)
     return samples
-
-
-def _is_in_order(order: Order) -> bool:
-    return isinstance(order, CatalogOrder) or (isinstance(order, Lanes) and not order.shuffle)
 
 
 def _seed(seed: int, name: str) -> int:

@@ -408,7 +408,8 @@ def causes(stats: LoaderStats, hosts: Mapping[str, HostTimings], at_once: Parall
     reading_s = making.pop("first byte")
     shares = [*making.items(), *_divide_read_waits(reading_s, stats, hosts).items()]
     made_s = sum(seconds for _, seconds in shares)
-    known_s = min(left_s, _busiest(stats)) if at_once.processes else left_s
+    busiest_s = max((each.opening_s + each.waiting_s + each.working_s for each in stats.workers), default=0.0)
+    known_s = min(left_s, busiest_s) if at_once.processes else left_s
     if made_s > 0:
         for cause, seconds in shares:
             found[cause] += seconds / made_s * known_s
@@ -457,10 +458,6 @@ def _is_gil_bound(stats: LoaderStats, at_once: Parallelism) -> bool:
     least, most = _PROCESSORS
     asleep = 1 - total.demanded_s / total.working_s
     return asleep >= _LEAST_ASLEEP and least <= total.demanded_s / total.elapsed_s <= most
-
-
-def _busiest(stats: LoaderStats) -> float:
-    return max((each.opening_s + each.waiting_s + each.working_s for each in stats.workers), default=0.0)
 
 
 def _divide_read_waits(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings]) -> dict[Cause, float]:

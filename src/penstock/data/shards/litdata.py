@@ -562,15 +562,10 @@ def _columns(array: Any, names: Sequence[str], wanted: Sequence[str]) -> dict[st
     found = {name: _column(array, name) for name in names}
     lost = next((name for name, column in found.items() if column is None), None)
     if lost is not None:
-        known = [f"{name}." for name in names]
-        strange = [path for path in _paths(array.type) if not any(_on_one_way(f"{path}.", each) for each in known)]
-        if strange:
-            raise Damaged(f"the rows in Arrow have {strange[0]!r} instead of {lost!r} in index.json")
+        for path in _paths(array.type):
+            if not any(f"{path}.".startswith(f"{each}.") or each.startswith(f"{path}.") for each in names):
+                raise Damaged(f"the rows in Arrow have {path!r} instead of {lost!r} in index.json")
     return {name: found[name] for name in wanted}
-
-
-def _on_one_way(path: str, other: str) -> bool:
-    return path.startswith(other) or other.startswith(path)
 
 
 def _paths(kind: Any, above: str = "") -> Iterator[str]:  # noqa: ANN401  pyarrow's

@@ -103,12 +103,6 @@ class Listings:
             self._kept.pop(above, None)
 
 
-def check_limits(limits: dict[str, object]) -> None:
-    """Raise ``Unusable`` for limits of cached listings if none are cached: the limits would have no effect."""
-    if not limits.get("use_listings_cache") and (idle := [each for each in limits if each != "use_listings_cache"]):
-        raise Unusable(f"{', '.join(idle)}: no listing is kept unless use_listings_cache=True is passed, too")
-
-
 _QUALIFIED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 
 
@@ -180,10 +174,6 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
             with suppress(NotFound):
                 return file(source, await stat(source, key), self._strip_protocol)
         return await call(below, source, key, self._strip_protocol)
-
-    async def _exists(self, path: str, **options: Any) -> bool:
-        files.check_options(options)
-        return await self._type(path) != ""
 
     async def _isdir(self, path: str) -> bool:
         return await self._type(path) == "directory"
@@ -383,7 +373,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
         found: list[tuple[str, Source, str]] = []
         for path in paths:
             source, key = self._object(path)
-            below = keys(source, key)
+            below = source.keys_below(as_folder(key))
             if source.stat_existing([key])[0] is not None:
                 below.append(key)
             elif not below:
@@ -560,10 +550,6 @@ def under(source: Source, key: str, stem: str, name: Name, *, withdirs: bool) ->
         folders = {each for each in folders if len(each) > len(base)}
         found |= {entry["name"]: entry for entry in (directory(source, each.rstrip("/"), name) for each in folders)}
     return found
-
-
-def keys(source: Source, key: str) -> list[str]:
-    return [each.key for page in source.pages(as_folder(key)) for each in page.entries]
 
 
 def latest(source: Source, key: str, entry: Entry) -> float | None:

@@ -23,7 +23,7 @@ from fsspec.utils import stringify_path
 from penstock.copies import Copied, check_copies
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported, Unusable
 from penstock.interop.fsspec import coroutines, files
-from penstock.interop.fsspec.coroutines import Coroutines, Listings, check_limits, parent, strip_scheme, url_of
+from penstock.interop.fsspec.coroutines import Coroutines, Listings, parent, strip_scheme, url_of
 from penstock.interop.fsspec.files import read_slice_here
 from penstock.jobs.trees.find import presign
 from penstock.options import StoreOptions
@@ -95,7 +95,8 @@ class PenstockFileSystem(Coroutines):
         **storage_options: Any,
     ) -> None:
         limits = {name: storage_options.pop(name) for name in _LIMITS if name in storage_options}
-        check_limits(limits)
+        if not limits.get("use_listings_cache") and (idle := [each for each in limits if each != "use_listings_cache"]):
+            raise Unusable(f"{', '.join(idle)}: no listing is kept unless use_listings_cache=True is passed, too")
         super().__init__(asynchronous=asynchronous, loop=loop, batch_size=batch_size, **limits)
         self._storage = Storage(self._scheme(), type(self).default if store is None else store, storage_options)
         self._limits = limits

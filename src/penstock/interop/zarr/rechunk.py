@@ -554,18 +554,15 @@ def memory_bytes(grids: Grids, box: tuple[int, ...]) -> int:
     that is uploaded in parts.
     """
     clipped = [min(step, size) for step, size in zip(box, grids.shape, strict=True)]
-    read = prod(map(_count_touched, clipped, grids.source))
+    # The most source objects that a region touches along each dimension.
+    pairs = zip(clipped, grids.source, strict=True)
+    read = prod(ceil(step / source) + bool(step % source and source % step) for step, source in pairs)
     written = prod(ceil(step / each) for step, each in zip(clipped, grids.dest, strict=True))
     one_read, one_written = (prod(each) * grids.item_bytes for each in (grids.source, grids.dest))
     writer = _WRITER_BYTES if one_written > _PART_BYTES else 0
     reading = 2 * min(read, _AT_ONCE) * one_read
     writing = min(written, _AT_ONCE) * (3 * one_written + writer)
     return 2 * prod(clipped) * grids.item_bytes + max(reading, writing)
-
-
-def _count_touched(step: int, source: int) -> int:
-    """Return the most source objects that a region touches along one dimension."""
-    return ceil(step / source) + bool(step % source and source % step)
 
 
 def regions(grids: Grids, limit_bytes: int, most_bytes: int) -> Regions:

@@ -103,11 +103,9 @@ def _unnameable(store: Store, dest: Destination, to: str) -> str:
     """Return why ``to`` is not a valid name, or an empty text; a file is never put outside the destination."""
     if fault := key_fault(store, to):
         return fault
-    return _unfit(to[len(dest.key) :] if dest.into else to) if dest.root == LOCAL_ROOT else ""
-
-
-def _unfit(path: str) -> str:
-    folder, mark, name = path.rpartition("/")
+    if dest.root != LOCAL_ROOT:
+        return ""
+    folder, mark, name = (to[len(dest.key) :] if dest.into else to).rpartition("/")
     return (_unfit_folder(folder) if mark else "") or _unfit_name(name)
 
 

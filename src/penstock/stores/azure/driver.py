@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Attributes, UploadPart
     from penstock.engine.contracts.exchange import Response
     from penstock.stores.azure.signing import Authorization, Container
-    from penstock.values import Running, Uploads
+    from penstock.values import Uploads
 
 # A page: 5,000 names of 1,024 characters with all properties, and metadata.
 _LISTING_BYTES = 64 << 20
@@ -67,13 +67,10 @@ _PRESIGNED: dict[str, tuple[str, dict[str, str]]] = {
 }
 
 
-def _stored_sum(stored: str) -> Running:
-    return RunningHash(md5(usedforsecurity=False), stored)
-
-
 # The service refuses a body that does not match its Content-MD5, and stores nothing.
 ABILITIES = Abilities(digest=partial(md5, usedforsecurity=False), seeks=False, ranges=None, sums=True)
-_SUMMED, _UNSUMMED = Verification(digests={"content-md5": _stored_sum}), Verification()
+_SUMMED = Verification(digests={"content-md5": lambda stored: RunningHash(md5(usedforsecurity=False), stored)})
+_UNSUMMED = Verification()
 
 
 class AzureDriver(Reads):

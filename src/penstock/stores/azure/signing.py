@@ -46,25 +46,31 @@ class Container:
     root: str
 
 
+class _Lasting:
+    """Authorization that Penstock cannot renew: only the user can get a new signature."""
+
+    __slots__ = ()
+
+    @property
+    def token(self) -> str:
+        """Empty: neither a key nor a signature is temporary for Penstock."""
+        return ""
+
+    @property
+    def expires_at(self) -> None:
+        """None: a key does not expire, and the expiry in the query of a signature is not read."""
+
+
 @dataclass(frozen=True, slots=True)
-class AccountKey:
+class AccountKey(_Lasting):
     """One of the two keys of a storage account, in base64, and its origin for messages. The repr does not show it."""
 
     key: str = field(repr=False)
     found_in: str = field(default="", compare=False)
 
-    @property
-    def token(self) -> str:
-        """Empty: an account key is not temporary."""
-        return ""
-
-    @property
-    def expires_at(self) -> None:
-        """None: an account key does not expire."""
-
 
 @dataclass(frozen=True, slots=True)
-class SharedAccess:
+class SharedAccess(_Lasting):
     """A shared access signature (SAS). The repr does not show it.
 
     Attributes:
@@ -79,15 +85,6 @@ class SharedAccess:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "signature", parse_qs(self.query).get("sig", [""])[0])
-
-    @property
-    def token(self) -> str:
-        """Empty: only the user can get a new signature."""
-        return ""
-
-    @property
-    def expires_at(self) -> None:
-        """None: the expiry in the query is not read, since Penstock cannot renew it."""
 
 
 Authorization: TypeAlias = AccountKey | SharedAccess | BearerToken

@@ -215,7 +215,12 @@ class GoogleCredentials:
     def _from_google(self, own: BearerToken | None) -> BearerToken:
         try:
             send = requests(self.settings.ca_file, self.settings.proxy)
-            found, where = self._found(send) if own is None else (_wrap_token(own.token), own.found_in)
+            if own is None:
+                found, where = self._found(send)
+            else:
+                from google.oauth2.credentials import Credentials as UserCredentials
+
+                found, where = UserCredentials(own.token), own.found_in
             if (account := self.options.service_account) is not None:
                 from google.auth.impersonated_credentials import Credentials as Impersonated
 
@@ -291,13 +296,6 @@ def _of(info: dict[str, Any], scopes: list[str], where: str) -> Any:  # noqa: AN
         known = ", ".join(make)
         raise ConfigError(f"{where} is not a usable file of Google's credentials: its type must be one of {known}")
     return make[str(kind)]()
-
-
-def _wrap_token(token: str) -> Any:  # noqa: ANN401  google-auth has no types
-    """Return a token as google-auth's credentials, for impersonation."""
-    from google.oauth2.credentials import Credentials as UserCredentials
-
-    return UserCredentials(token)
 
 
 def _clean(secret: str, named: str) -> str:

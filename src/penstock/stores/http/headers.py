@@ -136,16 +136,15 @@ def read_metadata(headers: Mapping[str, str], prefix: str) -> dict[str, str]:
     for name, value in found.items():
         with suppress(HeaderParseError, LookupError, ValueError):
             if value.startswith("=?"):
-                text = "".join(_decode_piece(*word) for word in decode_header(value))
+                words = decode_header(value)
+                text = "".join(
+                    word if isinstance(word, str) else word.decode(form or "latin-1") for word, form in words
+                )
                 text.encode()  # UTF-7 may hold half a surrogate pair
                 found[name] = value if any(char in text for char in _REFUSED) else text
             elif not value.isascii():
                 found[name] = value.encode("latin-1").decode()
     return found
-
-
-def _decode_piece(piece: str | bytes, charset: str | None) -> str:
-    return piece.decode(charset or "latin-1") if isinstance(piece, bytes) else piece
 
 
 # Maximum lifetime of version 4 signatures: of AWS, of Google, and of OSS.

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,16 +38,11 @@ _KIB, _GIB = 1 << 10, 1 << 30
 _WEB = re.compile(r"https?://([a-z0-9-]+)\.oss-[a-z0-9-]+\.aliyuncs\.com/([^?#]*)", re.IGNORECASE)
 
 
-def _make_digest() -> Digest:
-    from penstock.stores.oss.dialect import Crc64
+def _make_digest(name: str) -> Digest:
+    from penstock.stores.oss import dialect
 
-    return Crc64()
-
-
-def _put_digest() -> Digest:
-    from penstock.stores.oss.dialect import Crc64Md5
-
-    return Crc64Md5()
+    digest: Digest = getattr(dialect, name)()
+    return digest
 
 
 class OSS(Store):
@@ -68,8 +64,8 @@ class OSS(Store):
         metadata_bytes=8 * _KIB,
     )
     abilities = Abilities(
-        digest=_make_digest,
-        put_digest=_put_digest,
+        digest=partial(_make_digest, "Crc64"),
+        put_digest=partial(_make_digest, "Crc64Md5"),
         sums=True,
         put=Conditions(create=True, replace=False),
         complete=Conditions(create=True, replace=False),

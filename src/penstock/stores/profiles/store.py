@@ -6,10 +6,9 @@ import os
 from copy import copy
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from penstock.engine.contracts.driver import (
-    UNKNOWN_BYTES,
     Copy,
     Delete,
     Driver,
@@ -32,13 +31,13 @@ from penstock.stores.profiles.lookup import MSC, PENSTOCK, Profile, bad_name, lo
 from penstock.stores.profiles.sinks import open_named
 from penstock.stores.store import Opening, Route, Store
 from penstock.stores.urls import Location
-from penstock.values import ObjectMeta, Page, Presigned, Span, Uploads
+from penstock.values import ObjectMeta, Page, Span, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
 
     from penstock.engine.buffer import Buffer
-    from penstock.engine.contracts.driver import Abilities, Attributes, Beginning, Ending, Payload, UploadPart
+    from penstock.engine.contracts.driver import Abilities, Attributes, Payload, UploadPart
     from penstock.engine.contracts.exchange import Response, Transport
     from penstock.values import Checksum
 
@@ -200,6 +199,15 @@ def _make_driver_class(missing: tuple[type, ...]) -> type[_Below]:
     return type("Below", (_Below,), dict.fromkeys(names))
 
 
+def _with_base(name: str) -> Callable[..., Any]:
+    """Return a method that calls the inner driver's verb with the whole key."""
+
+    def verb(self: _Below, key: str, *given: Any, **options: Any) -> Any:  # noqa: ANN401  those of the verb
+        return getattr(self._inner, name)(self._base + key, *given, **options)
+
+    return verb
+
+
 class _Below:
     """Driver with all verbs; a subclass sets the driver's missing verbs to None."""
 
@@ -230,14 +238,6 @@ class _Below:
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         return self._inner.read(Span(self._base + span[0], *span[1:]), target)
 
-    def get(
-        self, key: str, etag: str, most_bytes: int = UNKNOWN_BYTES, buffer: Buffer | None = None
-    ) -> Exchange[bytes | Beginning]:
-        return self._inner.get(self._base + key, etag, most_bytes, buffer)
-
-    def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
-        return self._inner.suffix(self._base + key, etag, target)
-
     def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
         return self._inner.checksum(headers)
 
@@ -259,31 +259,11 @@ class _Below:
         # A key outside the base is left unchanged: the caller checks the page against its prefix.
         return key.removeprefix(self._base)
 
-    def put(self, key: str, body: Payload, attributes: Attributes) -> Exchange[str]:
-        return self._inner.put(self._base + key, body, attributes)
-
     def put_many(
         self, prefix: str, puts: Sequence[tuple[str, Payload, Attributes]]
     ) -> Exchange[Sequence[str | PenstockError]]:
         whole = [(self._base + key, body, attributes) for key, body, attributes in puts]
         return self._inner.put_many(self._base + prefix, whole)
-
-    def delete(self, key: str) -> Exchange[None]:
-        return self._inner.delete(self._base + key)
-
-    def create(self, key: str, attributes: Attributes) -> Exchange[str]:
-        return self._inner.create(self._base + key, attributes)
-
-    def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> Exchange[str]:
-        return self._inner.part(self._base + key, upload, part, body)
-
-    def complete(
-        self, key: str, upload: str, etags: Sequence[str], *, create_only: bool = False, replaces: str = ""
-    ) -> Exchange[str]:
-        return self._inner.complete(self._base + key, upload, etags, create_only=create_only, replaces=replaces)
-
-    def abort(self, key: str, upload: str) -> Exchange[None]:
-        return self._inner.abort(self._base + key, upload)
 
     def uploads(self, prefix: str, *, token: str = "") -> Exchange[Uploads]:
         return _map_exchange(self._inner.uploads(self._base + prefix, token=token), self._uploads)
@@ -303,8 +283,9 @@ class _Below:
     def copy_part(self, key: str, upload: str, part: UploadPart, span: Span) -> Exchange[str]:
         return self._inner.copy_part(self._base + key, upload, part, Span(self._base + span[0], *span[1:]))
 
-    def presign(self, key: str, method: Literal["GET", "PUT"], expires_s: float | None, now: float) -> Presigned:
-        return self._inner.presign(self._base + key, method, expires_s, now)
+    # Verbs of one object, whose key comes first.
+    get, suffix, put, delete, presign = map(_with_base, ("get", "suffix", "put", "delete", "presign"))
+    create, part, complete, abort = map(_with_base, ("create", "part", "complete", "abort"))
 
 
 def _map_exchange(exchange: Exchange[T], change: Callable[[T], T]) -> Exchange[T]:

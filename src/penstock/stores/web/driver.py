@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.exchange import Response
+    from penstock.stores.http.verify import Verification
     from penstock.values import Span
 
 _INDEX_BYTES = 32 << 20  # some 350,000 names
@@ -189,8 +190,7 @@ class WebDriver(Ranged):
             if response.status != 200 or (response.fault is not None and not response.overflow):  # noqa: PLR2004  OK
                 raise self._route.error(response, "read", key, way)
             with self._route.locating(key):
-                check_encoding(response, key)
-                verify = (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
+                verify = _verification(response, key, etag)
                 got: bytes | Beginning
                 if buffer is not None:
                     got = verify.opened(response, etag, buffer)
@@ -218,9 +218,7 @@ class WebDriver(Ranged):
             if response.status not in (200, 206):
                 raise self._route.error(response, "read", key, way)
             with self._route.locating(key):
-                check_encoding(response, key)
-                verify = (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
-                ending = verify.suffix(response, etag, target.size)
+                ending = _verification(response, key, etag).suffix(response, etag, target.size)
             self._learn_ranges(heeds_ranges(response))
             response.version = _pinnable(version_of(response.headers))
             return None if ending is None else ending._replace(etag=response.version)
@@ -232,6 +230,11 @@ class WebDriver(Ranged):
     ) -> tuple[Request, Way]:
         way, fixed = self._route.next(key, pinned=pinned)
         return Request(method, way.url, fixed + lines, public=way.public), way
+
+
+def _verification(response: Response, key: str, etag: str) -> Verification:
+    check_encoding(response, key)
+    return (BY_DATE if " " in etag else BY_ETAG) if etag else verification(response.headers)
 
 
 def _make_match_header(etag: str) -> tuple[str, ...]:

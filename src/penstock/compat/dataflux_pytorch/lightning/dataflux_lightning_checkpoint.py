@@ -21,17 +21,12 @@ class DatafluxLightningCheckpoint(CheckpointIO):
         self.storage_client = storage_client
         self.disable_multipart = disable_multipart
 
-    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: object = None) -> None:
-        """Save with ``torch.save``; the write is atomic. Raise ``Unusable`` for ``storage_options``."""
-        super().save_checkpoint(checkpoint, gcs_url(path), storage_options)
-
     def load_checkpoint(self, path: Any, map_location: object = None, weights_only: bool | None = None) -> Any:
         """Return the saved value. ``weights_only=None`` is True, as in torch. Raise ``NotFound`` if it is missing."""
-        return super().load_checkpoint(gcs_url(path), map_location, weights_only)
+        return super().load_checkpoint(path, map_location, weights_only)
 
-    def remove_checkpoint(self, path: Any) -> None:
-        """Delete a checkpoint; a missing one is not an error."""
-        super().remove_checkpoint(gcs_url(path))
+    def _place(self, path: Any) -> str:
+        return gcs_url(path)
 
 
 class DatafluxLightningAsyncCheckpoint(AsyncCheckpointIO):
