@@ -520,7 +520,11 @@ def open_source(url: str | os.PathLike[str], store: StoreOptions | str | None = 
 
 def object_at(url: str | os.PathLike[str], store: StoreOptions | str | None = None) -> tuple[Source, str]:
     """Return the source and key of one object's URL; raise ``InvalidURL`` if the URL names only a bucket."""
-    source, key = open_source(url, store)
+    return require_key(*open_source(url, store))
+
+
+def require_key(source: Source, key: str) -> tuple[Source, str]:
+    """Return both; raise ``InvalidURL`` for an empty key."""
     if not key:
         raise InvalidURL("this names a bucket, not an object in it", url=source.root)
     return source, key

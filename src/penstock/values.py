@@ -11,7 +11,7 @@ from uuid import uuid4
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 # Metadata key that identifies one write, even if its response is lost.
 MARK: Final = "penstockwrite"
@@ -145,6 +145,13 @@ class ObjectMeta:
     metadata: dict[str, str] = field(default_factory=dict)
     content_type: str = ""
     checksum: Checksum | None = field(default=None, compare=False, repr=False)
+
+
+def cut_spans(meta: ObjectMeta, piece_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[Span]:
+    """Yield an object's bytes from ``start`` to ``stop`` in pieces, all pinned to the version of ``meta``."""
+    stop = meta.size if stop is None else min(stop, meta.size)
+    for at in range(start, stop, piece_bytes):
+        yield Span(meta.key, at, min(at + piece_bytes, stop), meta.etag)
 
 
 @dataclass(frozen=True, slots=True)

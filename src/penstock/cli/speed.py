@@ -16,7 +16,7 @@ from penstock.display import counted
 from penstock.errors import PenstockError
 from penstock.jobs import tasks
 from penstock.jobs.tasks import run_jobs
-from penstock.values import ObjectMeta, Span
+from penstock.values import ObjectMeta, Span, cut_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def measure_speed(source: Source, prefix: str, stem: str) -> Iterator[Finding]:
     with step("speed of large objects") as large:
         found = _of_size(metas, _LARGE_BYTES) or _write_large(source, stem)
         endless = chain.from_iterable(repeat(found)) if found else iter(())
-        _measure_reads(large, source, chain.from_iterable(map(_ranges, endless)), "ranges")
+        _measure_reads(large, source, (span for meta in endless for span in cut_spans(meta, _RANGE_BYTES)), "ranges")
     yield large
 
 
@@ -113,11 +113,6 @@ def _small_spans(metas: Sequence[ObjectMeta]) -> Iterator[Span]:
     while order:
         draw.shuffle(order)
         yield from order
-
-
-def _ranges(meta: ObjectMeta) -> Iterator[Span]:
-    for start in range(0, meta.size, _RANGE_BYTES):
-        yield Span(meta.key, start, min(start + _RANGE_BYTES, meta.size), meta.etag)
 
 
 def _measure_reads(finding: Finding, source: Source, spans: Iterator[Span], what: str) -> None:

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, ClassVar, Self
 from penstock.copies import copy_object, delete_sources, move_object
 from penstock.engine.listing.select import fixed_part, selector
 from penstock.errors import AlreadyExists, InvalidURL, NotFound, Unusable, require_extras
-from penstock.source import open_source
+from penstock.source import open_source, require_key
 from penstock.stores.urls import check_deletable, parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder, switch
 from penstock.verbs import open as open_object
@@ -431,10 +431,7 @@ class PenstockPath(UPath):
         return open_source(self._absolute(), self._store)
 
     def _file(self) -> tuple[Source, str]:
-        source, key = self._place()
-        if not key:
-            raise InvalidURL("this names a bucket, not an object in it", url=source.root)
-        return source, key
+        return require_key(*self._place())
 
     def _at(self, key: str) -> Self:
         return self._again(f"{self.parser.splitdrive(self._chain.active_path)[0]}/{key}")

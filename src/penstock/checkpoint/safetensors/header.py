@@ -248,7 +248,7 @@ def parse(raw: bytes, size: int, url: str) -> Header:
         if not raw.startswith(b"{", _LENGTH_BYTES):
             raise ValueError("'{' is missing at its beginning")
         described = document(raw[_LENGTH_BYTES:])
-        metadata = _texts(described.pop(_METADATA, {}))
+        metadata = as_texts(described.pop(_METADATA, {}))
         entries = sorted(map(_entry, described, described.values()), key=lambda each: (each.start, each.stop))
         _contiguous(entries, size - len(raw))
         checksums = _checksums(metadata, size - len(raw)) if digest else None
@@ -259,10 +259,10 @@ def parse(raw: bytes, size: int, url: str) -> Header:
     return Header({each.name: each for each in entries}, kept, len(raw), digest, checksums)
 
 
-def _texts(metadata: object) -> dict[str, str]:
-    if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("its metadata must map str to str")
-    return metadata
+def as_texts(value: object, name: str = "its metadata") -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise ValueError(f"{name} must map str to str")
+    return value
 
 
 def _entry(name: str, described: Any) -> TensorEntry:  # noqa: ANN401  any JSON

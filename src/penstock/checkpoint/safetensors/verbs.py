@@ -19,6 +19,7 @@ from penstock.checkpoint.safetensors.header import (
     SafetensorsFile,
     TensorEntry,
     TensorSpan,
+    as_texts,
     described,
     encode,
     layout,
@@ -452,19 +453,13 @@ class Index:
         try:
             ours = stored_digest(raw, _MARK, b'"penstock.shards": {')
             read = document(raw)
-            files = _texts(read["weight_map"])
-            digests = _texts(read["metadata"][_SHARDS]) if ours else {}
+            files = as_texts(read["weight_map"], "weight_map")
+            digests = as_texts(read["metadata"][_SHARDS], _SHARDS) if ours else {}
             if odd := [each for each in files.values() if set(each) & {*"/\\\0"} or not each.endswith(".safetensors")]:
                 raise ValueError(f"{odd[0]!r:.80} is not the name of a file in its folder")
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CheckpointError(f"this index of safetensors files is damaged: {error}", url=url) from None
         return cls(files, digests)
-
-
-def _texts(value: object) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-        raise ValueError("expected a mapping of str to str")
-    return value
 
 
 # Holds most headers, including the digests of a few GB of tensors; takes a few milliseconds.

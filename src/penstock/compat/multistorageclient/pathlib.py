@@ -122,14 +122,12 @@ class MultiStoragePath:
     def parents(self) -> list[MultiStoragePath]:
         return [self._with(each) for each in self._inner.parents]
 
-    def with_name(self, name: str) -> MultiStoragePath:
-        return self._with(self._inner.with_name(name))
+    def _changed(self, change: Callable[[PurePosixPath, str], PurePosixPath], word: str) -> MultiStoragePath:
+        return self._with(change(self._inner, word))
 
-    def with_stem(self, stem: str) -> MultiStoragePath:
-        return self._with(self._inner.with_stem(stem))
-
-    def with_suffix(self, suffix: str) -> MultiStoragePath:
-        return self._with(self._inner.with_suffix(suffix))
+    with_name = partialmethod(_changed, PurePosixPath.with_name)
+    with_stem = partialmethod(_changed, PurePosixPath.with_stem)
+    with_suffix = partialmethod(_changed, PurePosixPath.with_suffix)
 
     def is_absolute(self) -> bool:
         return True

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from penstock.checkpoint.safetensors.verbs import Safetensors, Slice
+    from penstock.checkpoint.safetensors.verbs import Safetensors
     from penstock.options import StoreOptions
     from penstock.source import Reader, Writer
 
@@ -68,25 +68,19 @@ class OssSafetensor(Connected):
 
 
 class _Opened:
-    """Tensors of a file by name, with the connector's methods."""
+    """Tensors of a file by name, with the methods of ``Safetensors`` and the connector's ``offset_keys``."""
 
     def __init__(self, tensors: Safetensors) -> None:
         self._tensors = tensors
 
-    def keys(self) -> list[str]:
+    def offset_keys(self) -> list[str]:
         """Return the names in the order of their bytes in the file."""
         return self._tensors.keys()
 
-    offset_keys = keys
-
-    def metadata(self) -> dict[str, str]:
-        return self._tensors.metadata()
-
-    def get_tensor(self, name: str) -> Tensor:
-        return self._tensors.get_tensor(name)
-
-    def get_slice(self, name: str) -> Slice:
-        return self._tensors.get_slice(name)
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._tensors, name)
 
     def __enter__(self) -> Self:
         return self

@@ -11,10 +11,10 @@ from penstock.engine.read.lookahead import Lookahead
 from penstock.engine.support import require, supports
 from penstock.engine.write.upload import Writer
 from penstock.errors import Changed, Unsupported
-from penstock.values import Span
+from penstock.values import cut_spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.engine.fetch.fetcher import Fetcher
     from penstock.options import WriteOptions
@@ -52,24 +52,19 @@ def _write_copy(fetcher: Fetcher, meta: ObjectMeta, to: str, options: WriteOptio
         _require_unchanged(fetcher, meta)
 
 
-def _spans(meta: ObjectMeta, most_bytes: int) -> Iterator[Span]:
-    for start in range(0, meta.size, most_bytes):
-        yield Span(meta.key, start, min(start + most_bytes, meta.size), meta.etag)
-
-
 def _in_parts(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
     limits = fetcher.limits
     if "%" in meta.key or not supports(fetcher.driver, PartCopy):  # Ceph 16 unescapes a part's source twice
         _through(fetcher, meta, writer)
         return
     part_bytes = max(min(limits.copy_part_bytes, limits.copy_bytes), -(-meta.size // limits.most_parts))
-    for span in _spans(meta, part_bytes):
+    for span in cut_spans(meta, part_bytes):
         writer.append(span, _AT_ONCE)
     writer.settle()
 
 
 def _through(fetcher: Fetcher, meta: ObjectMeta, writer: Writer) -> None:
-    with Lookahead(fetcher, _spans(meta, _PIECE_BYTES), Budget(_AT_ONCE * _PIECE_BYTES, _AT_ONCE)) as pieces:
+    with Lookahead(fetcher, cut_spans(meta, _PIECE_BYTES), Budget(_AT_ONCE * _PIECE_BYTES, _AT_ONCE)) as pieces:
         for piece in pieces:
             writer.write(piece)
 

@@ -27,6 +27,7 @@ from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable
 from penstock.interop.awaiting import call, read_version, stat
 from penstock.interop.fsspec import files
 from penstock.interop.fsspec.files import GAP_BYTES, check_lists, read_slice, read_slices
+from penstock.source import require_key
 from penstock.stores.urls import check_deletable, parse
 from penstock.values import UNKNOWN_SIZE, Span, as_folder, whole
 
@@ -151,10 +152,7 @@ class Coroutines(AsyncFileSystem):  # type: ignore[misc]  # fsspec ships no type
     _url: Callable[[str], str]
 
     def _object(self, path: str) -> tuple[Source, str]:
-        source, key = self._place(path)
-        if not key:
-            raise InvalidURL("this names a bucket, not an object in it", url=source.root)
-        return source, key
+        return require_key(*self._place(path))
 
     # -- descriptions ------------------------------------------------------------------------------------------------
 

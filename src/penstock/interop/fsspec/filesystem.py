@@ -134,12 +134,11 @@ class PenstockFileSystem(Coroutines):
         """Return the URL of a name."""
         return url_of(self._strip_protocol(name), self._scheme())
 
+    _url = unstrip_protocol
+
     @classmethod
     def _parent(cls, path: str) -> str:
         return parent(cls._strip_protocol(path))
-
-    def _url(self, path: str) -> str:
-        return url_of(self._strip_protocol(path), self._scheme())
 
     def _place(self, path: str) -> tuple[Source, str]:
         return self._places.find(self._url(path))

@@ -13,7 +13,7 @@ from penstock.engine.contracts.driver import Attributes, Copy
 from penstock.errors import Cancelled, Changed, ChecksumMismatch, NoSpace, Unsupported
 from penstock.jobs import tasks
 from penstock.jobs.trees.selection import local
-from penstock.values import Checksum, ObjectMeta, Span, content_type_of, marked
+from penstock.values import Checksum, ObjectMeta, Span, content_type_of, cut_spans, marked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MTIME = "mtime"
 # Up to this size, an object takes two requests: read and put.
 _WHOLE_BYTES = 8 << 20
-_PIECE_BYTES = 8 << 20
+PIECE_BYTES = 8 << 20
 _PART_BYTES = 16 << 20
 _AHEAD_BYTES = 32 << 20
 # Memory of one long object: 64 MiB in its writer, 32 MiB read ahead, and parts in between.
@@ -183,7 +183,7 @@ def _copy_pieces(job: CopyJob, writer: Writer, sizes: Sequence[int]) -> Generato
     copy in memory. Larger parts would take too much memory at once.
     """
     if not len(sizes) > 1 or max(sizes) > _PART_BYTES:
-        with job.source.lookahead(spans(job.meta), READERS) as pieces:
+        with job.source.lookahead(cut_spans(job.meta, PIECE_BYTES), READERS) as pieces:
             for piece in pieces:
                 writer.write(piece)
                 yield piece
@@ -206,16 +206,11 @@ def _places(
     for size in sizes:
         buffer = writer.lend(size)
         filling.append((buffer, start + size))
-        for at in range(0, size, _PIECE_BYTES):
-            stop = min(at + _PIECE_BYTES, size)
+        for at in range(0, size, PIECE_BYTES):
+            stop = min(at + PIECE_BYTES, size)
             yield Span(meta.key, start + at, start + stop, meta.etag), memoryview(buffer)[at:stop]
         start += size
 
 
 def _ignore_progress(_moved_bytes: int) -> None:
     """Count nothing."""
-
-
-def spans(meta: ObjectMeta) -> Iterator[Span]:
-    for start in range(0, meta.size, _PIECE_BYTES):
-        yield Span(meta.key, start, min(start + _PIECE_BYTES, meta.size), meta.etag)

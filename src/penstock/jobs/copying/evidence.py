@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from penstock.errors import NotFound
 from penstock.jobs import tasks
-from penstock.jobs.copying.copy import MTIME, READERS, CopyJob, spans
+from penstock.jobs.copying.copy import MTIME, PIECE_BYTES, READERS, CopyJob
 from penstock.jobs.trees.selection import encode_key, local
+from penstock.values import cut_spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -247,4 +248,4 @@ class _Parts:
 
 
 def _read_pieces(source: Source, meta: ObjectMeta) -> AbstractContextManager[Iterator[bytes]]:
-    return source.lookahead(spans(meta), READERS)
+    return source.lookahead(cut_spans(meta, PIECE_BYTES), READERS)

@@ -4,7 +4,6 @@
 import os
 import re
 import sys
-from collections.abc import Iterator
 from typing import Annotated
 
 from typer import Option, Typer
@@ -13,7 +12,7 @@ from penstock.cli.options import Store, Urls, with_store
 from penstock.cli.output import handle_output_errors
 from penstock.errors import Unusable
 from penstock.jobs.trees.selection import select_objects
-from penstock.values import ObjectMeta, Span
+from penstock.values import cut_spans
 
 app = Typer()
 _PIECE_BYTES = 8 << 20
@@ -39,7 +38,7 @@ def cat(
     start, stop = _parse_range(span)
     for url in urls:
         found = select_objects(url, store)
-        spans = (span for meta in found.entries() for span in _spans(meta, start, stop))
+        spans = (span for meta in found.entries() for span in cut_spans(meta, _PIECE_BYTES, start, stop))
         # 64 MiB are read ahead, one request for each 8 MiB.
         with found.source.lookahead(spans, _READERS) as pieces:
             for piece in pieces:
@@ -51,13 +50,6 @@ def _parse_range(span: str) -> tuple[int, int | None]:
     if match is None or (match[2] and int(match[1] or 0) > int(match[2])):
         raise Unusable(f"--range {span!r}: write START:STOP in bytes, STOP not included; either may be left out")
     return int(match[1] or 0), int(match[2]) if match[2] else None
-
-
-def _spans(meta: ObjectMeta, start: int, stop: int | None) -> Iterator[Span]:
-    """Yield the pieces of an object, all pinned to the version that was found first."""
-    stop = meta.size if stop is None else min(stop, meta.size)
-    for at in range(start, stop, _PIECE_BYTES):
-        yield Span(meta.key, at, min(at + _PIECE_BYTES, stop), meta.etag)
 
 
 def _out(data: bytes) -> None:
