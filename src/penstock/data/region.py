@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Bytes of a region that slots share, enough for some 600 datasets. Memory is used only as slots are taken.
 _ARENA = 1 << 20
+# Of Linux: no more seals, no other size (0x1, 0x2, 0x4), no write through mappings to come (0x10).
+_SEALS = 0x17
 _LINE = 64  # alignment of slots: no two share a cache line
 
 
@@ -53,7 +55,39 @@ class Region:
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
         self.size = size
-        self.view = memoryview(mmap.mmap(descriptor, max(size, 1)))[:size]
+        try:
+            whole = mmap.mmap(descriptor, max(size, 1))
+        except PermissionError:
+            # Sealed.
+            whole = mmap.mmap(descriptor, max(size, 1), access=mmap.ACCESS_READ)
+        self.view = memoryview(whole)[:size]
+
+    def seal(self) -> int:
+        """Let no process change the size, or write to the memory except through this mapping; return the descriptor.
+
+        ``OSError`` where the system cannot (Linux before 5.1).
+        """
+        fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        return self._descriptor
+
+    @classmethod
+    def sealed(cls, descriptor: int, size: int) -> Region:
+        """Return the region that another process has sealed, read-only; ``ValueError`` if it is another memory.
+
+        Takes over the descriptor.
+        """
+        region = cls.__new__(cls)
+        try:
+            found = os.fstat(descriptor)
+            if found.st_uid != os.geteuid() or found.st_size != size:
+                raise ValueError("another memory")
+            if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS != _SEALS:
+                raise ValueError("memory that may change")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        region._adopt(descriptor, size)  # noqa: SLF001  the same class
+        return region
 
     @contextmanager
     def locked(self, start: int = 0, size: int = 0) -> Iterator[None]:
@@ -151,7 +185,7 @@ def _allocate(size: int) -> int:
     """Return the descriptor of an unnamed file of ``size`` bytes, at least 1: an empty file cannot be mapped."""
     if hasattr(os, "memfd_create"):  # Linux
         # A memfd is not limited by the size of /dev/shm, which is 64 MiB in a container by default.
-        descriptor = os.memfd_create("penstock")
+        descriptor = os.memfd_create("penstock", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, max(size, 1))
         return descriptor
     with tempfile.TemporaryFile() as file:

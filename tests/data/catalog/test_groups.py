@@ -278,7 +278,7 @@ _HASHES = st.lists(st.tuples(st.integers(-2, 2), st.integers(0, 2)), max_size=30
 
 
 @given(_HASHES, _HASHES)
-def test_keys_are_told_apart_by_both_hashes(given_keys, others):
+def test_keys_differ_by_both_hashes(given_keys, others):
     def digests(pairs):
         return np.array(pairs, np.int64).reshape(-1, 2).T.copy()
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import events
+from penstock.data import node_copy
 from penstock.data.catalog import saved
 from penstock.data.catalog.catalog import Catalog, Entry
 from penstock.data.catalog.columns.table import TableBuilder
@@ -227,8 +228,8 @@ class TestVectors:
         whole = FILES[name]()
         header, columns = _parts(whole)
         asked = []
-        region = saved.Region
-        monkeypatch.setattr(saved, "Region", lambda size: asked.append(size) or region(size))
+        region = node_copy.Region
+        monkeypatch.setattr(node_copy, "Region", lambda size: asked.append(size) or region(size))
         for number, each in enumerate(header["vectors"]):
             vector = {**each, **change}
             if vector == each or (each["role"] == "column" and change.keys() <= {"dtype", "name"}):
@@ -460,8 +461,8 @@ def _hostile():
 def test_a_file_that_lies_is_refused_and_believed_in_nothing(header, columns, monkeypatch):
     data = _sealed(header, columns)
     asked = []
-    region = saved.Region
-    monkeypatch.setattr(saved, "Region", lambda size: asked.append(size) or region(size))
+    region = node_copy.Region
+    monkeypatch.setattr(node_copy, "Region", lambda size: asked.append(size) or region(size))
     _refused(data)
     assert all(size <= len(data) for size in asked)
 

@@ -20,7 +20,7 @@ from penstock.data.catalog.columns.column import blocks, decode, encode, taken
 from penstock.data.catalog.columns.table import described, pad_vectors, parts_of, table_of, vectors_of
 from penstock.data.catalog.groups import FieldGroup, FieldObjects
 from penstock.data.catalog.rows import build_table, entry_of
-from penstock.data.region import Region
+from penstock.data.node_copy import node_region
 from penstock.data.shards.registry import format_of
 from penstock.errors import ChecksumMismatch, ManifestError, Unusable
 from penstock.stores.urls import is_root, parse
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.columns.compact import Keys
     from penstock.data.catalog.columns.table import Parts, Table, Vector
     from penstock.data.catalog.rows import Entry
+    from penstock.data.region import Region
     from penstock.stores.urls import Location
 
 # Like the magic of PNG: not text, and damaged visibly by a transfer that converts it as text.
@@ -45,7 +46,7 @@ _VERSION = 3
 _START = struct.Struct("<16sQ32s")  # magic, bytes of the header, SHA-256 of the header
 _ALIGN = 64  # the header ends at a multiple of it
 _HEADER_BYTES = 1 << 20  # limit; most headers have about a thousand
-_HEAD_BYTES = 64 << 10  # of the first read, mostly the whole header
+HEAD_BYTES = 64 << 10  # of the first read, mostly the whole header
 
 
 class Saved(NamedTuple):
@@ -146,9 +147,10 @@ def _describe_group(group: FieldGroup, vectors: list[Vector], values: list[Numbe
 def load(file: Readable) -> Saved:
     """Read a file directly into shared memory, and verify every byte of it, and the digest of the catalog.
 
-    No allocation is larger than the file itself, whatever the header declares.
+    Of a large file, only the header is read if another process of the node has read and verified the same contents,
+    which the digest of the header names. No allocation is larger than the file itself, whatever the header declares.
     """
-    header, start = _header(file)
+    header, start, identity = _header(file)
     try:
         vectors = described(header["vectors"])
         size = vectors[-1].stop if vectors else 0
@@ -161,20 +163,29 @@ def load(file: Readable) -> Saved:
         root, base, digest = (_require_str(header[name]) for name in ("root", "base", "digest"))
         if not is_root(root):
             raise ValueError(f"root must be a bucket, got {root[:200]!r}")
-        region = _region(file, start, size, header["sha256"])
-        table = _table(header, parts_of(region, vectors))
-        if "group" in header:
-            if table.units is not None:
-                raise ValueError("units of samples that are made of several objects")
-            table = table.having(group=_group(header["group"], region, members, table.keys))
-        table.check()
-        if digest_of(table, range(table.rows), encode(base)) != digest:
-            raise ValueError("catalog digest does not match its contents")
+        with node_region(identity, size) as (region, checked):
+            if not checked:
+                _fill(region.view[:size], file, start, header["sha256"])
+            table = _grouped_table(header, region, vectors, members)
+            if not checked:
+                table.check()
+                if digest_of(table, range(table.rows), encode(base)) != digest:
+                    raise ValueError("catalog digest does not match its contents")
     except (KeyError, TypeError, ValueError, Unusable) as error:
         if isinstance(error, ManifestError):
             raise
         raise ManifestError(f"cannot read the catalog: {error!r}") from error
     return Saved(root, base, digest, table)
+
+
+def _grouped_table(header: dict[str, Any], region: Region, vectors: list[Vector], members: list[list[Vector]]) -> Table:
+    """Return the table that a header describes, with its group; ``Table.check`` checks its values."""
+    table = _table(header, parts_of(region, vectors))
+    if "group" not in header:
+        return table
+    if table.units is not None:
+        raise ValueError("units of samples that are made of several objects")
+    return table.having(group=_group(header["group"], region, members, table.keys))
 
 
 def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], keys: Keys) -> FieldGroup:
@@ -209,9 +220,9 @@ def is_catalog(head: bytes) -> bool:
     return head[: len(_MAGIC)] == _MAGIC[: len(head)]
 
 
-def _header(file: Readable) -> tuple[dict[str, Any], int]:
-    """Return the header and the offset where the vectors begin."""
-    head = file.read(_HEAD_BYTES)
+def _header(file: Readable) -> tuple[dict[str, Any], int, bytes]:
+    """Return the header, the offset where the vectors begin, and the digest of all that the catalog holds."""
+    head = file.read(HEAD_BYTES)
     if not head or not is_catalog(head):
         raise ManifestError("not a catalog: Catalog.save writes one")
     if len(head) < _START.size:
@@ -233,7 +244,7 @@ def _header(file: Readable) -> tuple[dict[str, Any], int]:
         known = type(version) is int and version < _VERSION
         advice = "list the objects again with Catalog.scan and save them" if known else "use a newer Penstock"
         raise ManifestError(f"cannot read a catalog of version {version!r}, only version {_VERSION}: {advice}")
-    return header, stop
+    return header, stop, digest
 
 
 def _require_str(value: object) -> str:
@@ -248,14 +259,12 @@ def _count(value: object) -> int:
     return value
 
 
-def _region(file: Readable, start: int, size_bytes: int, digest: str) -> Region:
-    region = Region(size_bytes)
+def _fill(view: memoryview, file: Readable, start: int, digest: str) -> None:
     file.seek(start)
-    if file.readinto(region.view) != size_bytes:
+    if file.readinto(view) != len(view):
         raise ValueError("the file ends early")
-    if hashlib.sha256(region.view).hexdigest() != digest:
+    if hashlib.sha256(view).hexdigest() != digest:
         raise ChecksumMismatch("the catalog has changed since it was written")
-    return region
 
 
 # Rows at once, whole objects and ranges; part of the format.
