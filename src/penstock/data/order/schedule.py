@@ -94,7 +94,7 @@ class Schedule:
             return False
         if not len(self._samples) and (self._ended or not self._draw()):
             return False
-        rows = self._rows[: self._look]
+        rows = self._rows[: min(self._look, max(1, self._most_samples - ahead))]
         count = self._admit(rows, must=must)
         for chunk, uses in zip(*(each.tolist() for each in np.unique(rows[:count], return_counts=True)), strict=True):
             if chunk >= 0:

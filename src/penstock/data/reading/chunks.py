@@ -219,7 +219,8 @@ class ChunkReading(Reading, Generic[V]):
             extended = schedule.extend(must=must)
             while extended and len(schedule.queue) < _LEAD and schedule.extend():
                 pass
-            new = [_Pending[V](*need) for need in schedule.queue]
+            # Without the type's argument, which takes longer than all the rest.
+            new: list[_Pending[V]] = [_Pending(*need) for need in schedule.queue]
             schedule.queue.clear()
             self._pending.update((each.chunk, each) for each in new)
         if new:

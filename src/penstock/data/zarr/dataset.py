@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from penstock.values import Place, Span
 
 _MIB = 1 << 20
+_MOST_CHUNKS = 1 << 15  # of a window: each takes some microseconds and 300 bytes, however small
 
 Align = Literal["index", "coordinates"]
 Output = Literal["torch", "numpy"]
@@ -123,7 +124,7 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
             not exist.
         shuffle: True to permute samples; or an order such as ``ps.order.BlockShuffle(…)``.
         seed: Seed of the order.
-        window_bytes: Decoded bytes of the chunks whose samples are mixed with one another.
+        window_bytes: Decoded bytes of the chunks whose samples are mixed with one another: at most 32,768 chunks.
         lanes: Runs of chunks read in parallel, each by one rank: see ``ps.order.Lanes``; default: one per rank.
         missing: Value of a chunk that was never written: ``"fill"`` for the fill value of the array, or ``"error"``.
         forbidden_is_missing: Also treat a refusal (403) as a missing object; default: False. S3 answers 403 to callers
@@ -650,6 +651,9 @@ def _resolve_order(
             raise Unusable("the order sets the lanes: pass shuffle=ps.order.Lanes(…, lanes=…) without lanes=")
         return order, 0
     sizes = arrangement.space.sizes
-    blocks = min(len(sizes), max(1, window_bytes // max(arrangement.block_bytes, 1))) if shuffles else 1
+    fitting = min(
+        window_bytes // max(arrangement.block_bytes, 1), _MOST_CHUNKS // max(1, arrangement.kept.count(False))
+    )
+    blocks = min(len(sizes), max(1, fitting)) if shuffles else 1
     alike = bool((sizes[:-1] == sizes[:1]).all() and sizes[-1] <= sizes[0])
     return Lanes(int(sizes[0]) if alike else sizes, blocks, lanes, shuffle=shuffles), blocks

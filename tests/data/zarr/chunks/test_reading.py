@@ -7,10 +7,12 @@ import weakref
 import numpy as np
 import pytest
 import torch
+import zarr
 from torch.utils.data import DataLoader, RandomSampler
 
 import penstock as ps
 from penstock import events
+from penstock.data.reading import chunks
 from penstock.data.reading.reading import Failed, in_lists
 from penstock.data.zarr.chunks.contents import Chunks, ZarrContents
 from penstock.data.zarr.chunks.reading import ZarrReading
@@ -32,6 +34,39 @@ def dataset(tmp_path, layout, **arguments):
 
 def tens(order):
     return [order[at : at + 10] for at in range(0, len(order), 10)]
+
+
+def variables(tmp_path, count, length, *, chunk=1):
+    """Return the dataset of a group of arrays of which no chunk was written."""
+    folder = tmp_path / f"{count}.zarr"
+    group = zarr.open_group(folder, mode="w", zarr_format=2)
+    for number in range(count):
+        group.create_array(f"v{number:04}", shape=(length, 2), chunks=(chunk, 2), dtype="f4")
+    return ZarrDataset({f"v{number:04}": str(folder / f"v{number:04}") for number in range(count)}, shuffle=True)
+
+
+def test_a_first_batch_looks_at_so_many_chunks_whatever_the_number_of_variables(tmp_path, monkeypatch):
+    pending, known, repeats = chunks._Pending, [], []
+    for count in (2, 16, 128):
+        made = []
+        data = variables(tmp_path, count, 4096)
+        with monkeypatch.context() as patch:
+            patch.setattr(chunks, "_Pending", lambda *need, made=made: made.append(need) or pending(*need))
+            next(iter(ps.DataLoader(data, 2)))
+        known.append(len(made))
+        repeats.append(len(made) - len({chunk for chunk, _ in made}))
+    assert repeats == [0, 0, 0]
+    # Two windows, and a margin.
+    assert max(known) <= 2 * (1 << 15) + (1 << 13)
+
+
+def test_a_window_of_chunks_of_many_variables_is_read_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.dataset._MOST_CHUNKS", 64)
+    data = variables(tmp_path, 8, 96, chunk=4)
+    pending, made = chunks._Pending, []
+    monkeypatch.setattr(chunks, "_Pending", lambda *need: made.append(need[0]) or pending(*need))
+    assert sum(len(batch["v0000"]) for batch in ps.DataLoader(data, 4)) == 96
+    assert sorted(made) == [*range(8 * 24)]
 
 
 @pytest.mark.parametrize(("layout", "reads"), [(WHOLE, 50), (SPATIAL, 67 * 4), (SHARDED, 200 + 25)])

@@ -100,7 +100,7 @@ _MIB = 1 << 20
 _COMPRESSED = 4
 # The batch in training, the next one, and the loader's `prefetch` batches (2 by default), being made or waiting.
 BATCHES = 4
-_MARGIN = 4096  # samples beyond a window with known chunks
+_MARGIN = 4096  # chunks that are known beyond a window, if samples take one of each array
 
 
 class Limits(NamedTuple):
@@ -137,7 +137,8 @@ def limits_of(
             "and coordinates that are kept. Raise memory_bytes, lower window_bytes or the batch size, take patches "
             "that are in fewer chunks, or store the array in smaller chunks (penstock zarr copy --chunks)"
         )
-    return Limits(left, _samples(arrangement, blocks, block_samples), -(-ahead_bytes // compressed), batches)
+    samples = max(_samples(arrangement, blocks, block_samples), 2 * batch)
+    return Limits(left, samples, -(-ahead_bytes // compressed), batches)
 
 
 def with_blocks(limits: Limits, arrangement: Arrangement, blocks: int) -> tuple[Limits, str]:
@@ -158,7 +159,7 @@ def with_blocks(limits: Limits, arrangement: Arrangement, blocks: int) -> tuple[
 
 def _samples(arrangement: Arrangement, blocks: int, block_samples: int = 0) -> int:
     most = max(block_samples, int(arrangement.space.sizes.max(initial=1)))
-    return min(1 << 20, 2 * blocks * most + _MARGIN)
+    return min(1 << 20, 2 * blocks * most + _MARGIN // max(1, arrangement.kept.count(False)))
 
 
 def _mib(size_bytes: int) -> str:
