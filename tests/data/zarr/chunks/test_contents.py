@@ -14,6 +14,7 @@ import pytest
 import penstock as ps
 from penstock.data.zarr.chunks.contents import Chunks, ShardIndex, ShardIndexes, whole_arrays
 from penstock.data.zarr.dataset import ZarrDataset
+from penstock.data.zarr.samples.extraction import Cut
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Cancelled, ChecksumMismatch, Damaged, NotFound, Unusable
 from penstock.interop.zarr import Store
@@ -34,6 +35,18 @@ def test_digest_depends_on_samples_but_not_on_location_or_shuffle(tmp_path):
     assert len({*different}) == len(different)
     contents = ZarrDataset(str(tmp_path / "a")).contents
     assert contents.digest is contents.digest  # each state of a training has it
+
+
+def test_cuts_that_variables_have_in_common_are_written_out_once_for_a_digest(tmp_path, monkeypatch):
+    made, counts = Cut.__repr__, []
+    for count in (2, 20, 60):
+        for number in range(count):
+            write(tmp_path / f"{count}" / f"v{number}", VALUES, DIMS, **SPATIAL)
+        written = []
+        monkeypatch.setattr(Cut, "__repr__", lambda cut, written=written: written.append(cut) or made(cut))
+        assert ZarrDataset({f"v{each}": str(tmp_path / f"{count}/v{each}") for each in range(count)}).contents.digest
+        counts.append(len(written))
+    assert counts == [3, 3, 3]
 
 
 def test_pickled_contents_read_the_same(tmp_path):

@@ -1,5 +1,6 @@
 """Samples are numbered once, block by block; indices are cut at borders of chunks, and parts are what NumPy takes."""
 
+import hashlib
 import pickle
 
 import numpy as np
@@ -194,6 +195,33 @@ def test_digest_differs_between_numberings():
     assert digest(range(9), 4) == digest(range(9), 4)
     valid = np.arange(9) != 3
     assert len({digest(range(9), 4), digest(range(9), 3), digest(range(8), 4), digest(range(9), 4, valid)}) == 4
+
+
+def test_digest_of_regular_blocks_hashes_as_many_bytes_for_a_million_as_for_a_hundred(monkeypatch):
+    hashed = []
+    made = hashlib.sha256
+
+    class Counted:
+        def __init__(self, data=b""):
+            self.inner = made(data)
+            hashed.append(len(data))
+
+        def update(self, data):
+            hashed.append(memoryview(data).nbytes)
+            self.inner.update(data)
+
+        def hexdigest(self):
+            return self.inner.hexdigest()
+
+    monkeypatch.setattr("penstock.data.zarr.samples.extraction.hashlib.sha256", Counted)
+    found = {}
+    for step, block in ((1, 1), (1, 4), (-1, 4), (3, 4), (2, 1)):
+        for count in (10**2, 10**4, 10**6):
+            hashed.clear()
+            chosen = range(count)[::step]
+            found[step, block, count] = IndexSpace([Axis.of("t", range(len(chosen)), chosen, block)]).digest
+            assert sum(hashed) < 100
+    assert len({*found.values()}) == len(found)
 
 
 def test_index_space_with_too_many_positions_is_refused():

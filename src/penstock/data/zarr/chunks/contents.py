@@ -223,9 +223,10 @@ class Chunks:
         self._records = [part.objects.records for part in self.parts]
         self._sharded = any(part.layout.shards is not None for part in self.parts)
         self._decoders = [decoder_of(part.layout, part.url) for part in self.parts]
-        self._sizes = [
-            prod(part.layout.chunks) * array.decoded.dtype.itemsize for array in arrays for part in array.parts
-        ]
+        each = [[prod(part.layout.chunks) * array.decoded.dtype.itemsize for part in array.parts] for array in arrays]
+        self._sizes = [size for sizes in each for size in sizes]
+        # The one size of all chunks of an array; 0 if stored arrays differ.
+        self._size = [sizes[0] if min(sizes) == max(sizes) else 0 for sizes in each]
         self._normals = [array.normal for array in arrays]
         self._stacked = [array.stacked for array in arrays for _ in array.parts]
         self._filled: dict[int, NDArray[Any]] = {}
@@ -245,7 +246,8 @@ class Chunks:
 
     def size_of(self, chunk: int) -> int:
         """Return the decoded size of a chunk in bytes."""
-        return self._sizes[self._at(chunk)[0]]
+        # Called for each chunk ahead.
+        return self._size[bisect_right(self.bases, chunk) - 1] or self._sizes[self._at(chunk)[0]]
 
     def shards(self, chunks: Iterable[int]) -> Iterator[tuple[Shard, int]]:
         """Yield the shard of each of some chunks, and the chunk's number in it."""
@@ -491,10 +493,12 @@ class ZarrContents:
     def digest(self) -> str:
         """Digest that identifies the samples and their order; excludes values and locations."""
         space, aligned = self.arrangement.space, self.arrangement.aligned
-        shown = [
-            [name, array.identity, array.layout.dtype.str, array.layout.dims, repr(extraction.cuts)]
-            for name, array, extraction in zip(self.names, self.arrays, self.arrangement.extractions, strict=True)
-        ]
+        shown, cuts, text = list[Any](), tuple[object, ...](), "()"
+        for name, array, extraction in zip(self.names, self.arrays, self.arrangement.extractions, strict=True):
+            # A thousand variables have few different cuts.
+            if extraction.cuts != cuts:
+                cuts, text = extraction.cuts, repr(extraction.cuts)
+            shown.append([name, array.identity, array.layout.dtype.str, array.layout.dims, text])
         axes = [[axis.name, repr(axis.positions)] for axis in space.axes]
         common = {} if aligned is None else aligned.values
         coordinates = [[name, hashlib.sha256(values.tobytes()).hexdigest()] for name, values in common.items()]

@@ -166,12 +166,14 @@ class Axis:
     """Dimension that samples are numbered along.
 
     ``positions`` of samples count the chosen elements; ``starts`` has the index within ``positions`` of the first
-    sample of each block, and begins with 0.
+    sample of each block, and begins with 0. ``form`` is a text from which ``starts`` follows, for digests; "" if none
+    is known.
     """
 
     name: str
     positions: Sequence[int]
     starts: NDArray[np.int64]
+    form: str = ""
 
     @classmethod
     def of(cls, name: str, positions: Sequence[int], chosen: Sequence[int], block: int | Runs) -> Axis:
@@ -183,14 +185,15 @@ class Axis:
             if min(crossed, count) > _MOST_BLOCKS:
                 raise Unusable(f"{min(crossed, count)} chunks along {name!r} are too many to be numbered")
             if abs(some.step) >= block:  # at most one sample per block
-                return cls(name, positions, np.arange(count, dtype=np.int64))
+                return cls(name, positions, np.arange(count, dtype=np.int64), f"{count} apart")
             borders = np.arange(1, crossed + 1, dtype=np.int64)
             if some.step > 0:
                 first = block - (some[0] if count else 0) % block  # from the first sample to the first border
                 starts = -((first + (borders - 1) * block) // -some.step)
             else:
                 starts = (some[0] % block + (borders - 1) * block) // -some.step + 1 if count else borders
-            return cls(name, positions, np.concatenate((np.arange(min(1, count)), starts)))
+            form = f"{count} by {some.step} from {some[0] % block} in {block}" if crossed else f"{count} together"
+            return cls(name, positions, np.concatenate((np.arange(min(1, count)), starts)), form)
         at = np.asarray(positions, dtype=np.int64)
         # The elements of a range are computed: there may be far more of them than positions.
         taken = chosen.start + chosen.step * at if isinstance(chosen, range) else np.asarray(chosen, dtype=np.int64)[at]
@@ -262,11 +265,13 @@ class IndexSpace:
 
     @property
     def digest(self) -> str:
-        """Digest of the numbering."""
-        positions = [axis.positions for axis in self.axes if not isinstance(axis.positions, range)]
+        """Digest of the numbering: takes the tables that do not follow from a few numbers."""
+        hashed = hashlib.sha256(repr([(axis.form, len(axis.positions)) for axis in self.axes]).encode())
+        listed = [np.asarray(axis.positions) for axis in self.axes if not isinstance(axis.positions, range)]
         members = [] if self._members is None else [self._members]
-        tables = [*self._starts, *self._lengths, *map(np.asarray, positions), *members]
-        return hashlib.sha256(b"".join(table.astype("<i8").tobytes() for table in tables)).hexdigest()[:32]
+        for table in (*(axis.starts for axis in self.axes if not axis.form), *listed, *members):
+            hashed.update(np.ascontiguousarray(table, "<i8").data)
+        return hashed.hexdigest()[:32]
 
     def positions(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the positions of samples along each axis, counted among the chosen elements: shape (numbers, axes)."""
