@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
+from penstock.jobs.parts.records import JobPlan
 from penstock.jobs.syncing.job import cut_keys, in_parts
 from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
@@ -56,13 +57,26 @@ def records(trees):
 
 @pytest.mark.parametrize("most", [1, 3, 8, 200])
 def test_neighbours_are_joined_where_parts_are_too_many(most, monkeypatch):
-    monkeypatch.setattr("penstock.jobs.syncing.job._MOST_PARTS", most)
+    monkeypatch.setattr("penstock.jobs.syncing.job.MOST_PARTS", most)
     found = in_parts(((f"{name:03}", name) for name in range(100)), 3)
     assert len(found.parts) <= most
     assert (found.objects, found.size_bytes, found.parts[-1][0]) == (100, sum(range(100)), "099")
     assert [sum(each[place] for each in found.parts) for place in (1, 2)] == [100, sum(range(100))]
     names = [name for name, _, _ in found.parts]
     assert names == sorted({*names})
+
+
+@pytest.mark.parametrize("name", ["{:07}", "/".join(["{:07}"] * 40), "é" * 100 + "{:07}"])
+def test_a_plan_has_a_bound_for_any_number_of_large_objects(name):
+    for objects in (10_000, 300_000):
+        numbers = (name.replace("{:07}", f"{number:07}") for number in range(objects))
+        found = in_parts(((each, 5 << 30) for each in numbers), 20_000)
+        assert (found.objects, found.size_bytes) == (objects, objects * (5 << 30))
+        assert sum(count for _, count, _ in found.parts) == objects
+        assert len(found.parts) <= min(objects, 131_072)
+        plan = JobPlan("sync", {}, found.parts, found.objects, found.size_bytes, "")
+        assert len(plan.encoded()) <= 24 << 20
+    assert len(found.parts) > 10_000, "still many for many processes"
 
 
 @given(

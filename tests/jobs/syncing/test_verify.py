@@ -201,6 +201,13 @@ def test_memory_does_not_grow_with_the_number_of_keys(tmp_path, count):
     assert memory[1] - memory[0] < 50, memory
 
 
+def test_a_comparison_with_a_catalog_has_a_bounded_number_of_parts(trees, tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.jobs.syncing.verify.MOST_PARTS", 5)
+    ps.Catalog.scan(f"{trees[0]}/").save(tmp_path / "one.catalog")
+    found = ps.verify(trees[0], against=tmp_path / "one.catalog", job=f"{tmp_path}/job", part_objects=1)
+    assert (found.objects, found.parts) == (COUNT, 5)
+
+
 @pytest.mark.parametrize("way", [0, 1], ids=["at once", "in parts"])
 def test_a_catalog_that_was_saved_anew_is_compared_as_it_is_now(trees, tmp_path, way):
     one, catalog = trees[0], tmp_path / "one.catalog"

@@ -19,7 +19,7 @@ from penstock.interop.zarr.rechunk import MEMORY_BYTES, Copied, CopyOptions, Cop
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
-from penstock.jobs.syncing.job import cut_keys
+from penstock.jobs.syncing.job import cut_keys, join_neighbours
 from penstock.options import StoreOptions
 from penstock.schema import COUNT
 from penstock.stores.urls import parse
@@ -191,7 +191,7 @@ class _ZarrCopy(Operation):
         sizes = ((str(each.number), each.size_bytes) for each in run.regions())
         parts = [
             (digest, int(last) + 1 - number, int(last) + 1, number, size_bytes)
-            for last, number, size_bytes in cut_keys(sizes, _PART_REGIONS, _PART_BYTES)
+            for last, number, size_bytes in join_neighbours([*cut_keys(sizes, _PART_REGIONS, _PART_BYTES)])
         ]
         return Planned(parts, run.result.regions, sum(each[-1] for each in parts))
 

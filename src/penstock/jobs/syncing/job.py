@@ -7,6 +7,7 @@ asked to. 3. The record of the part comes last. The same call, or another proces
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
 
 PART_OBJECTS = 20_000
 _PART_BYTES = 4 << 30
-# Of a plan, which then has some 25 MB.
-_MOST_PARTS = 1 << 17
+# Of a plan: each process reads it at its start.
+MOST_PARTS = 1 << 17
+_MOST_NAME_BYTES = 16 << 20
 # Of a kept sieve: when its listing began.
 _HEAD = Struct("<d")
 _FORM = {"source": str, "dest": str, "include": [str], "exclude": [str]}
@@ -245,23 +247,22 @@ def cut_keys(metas: Iterable[tuple[str, int]], most_objects: int, most_bytes: in
 
 
 def in_parts(metas: Iterable[tuple[str, int]], most_objects: int) -> Planned:
-    """Return the ranges of sorted names with their sizes, each as its last name, objects and bytes.
-
-    Of very many, neighbours are joined: each process reads the plan.
-    """
+    """Return the ranges of sorted names with their sizes, each as its last name, objects and bytes."""
     parts, objects, size_bytes = list[tuple[str, int, int]](), 0, 0
     with bar("listing", None, None) as count:
         for last, number, taken_bytes in cut_keys(metas, most_objects, _PART_BYTES):
             parts.append((last, number, taken_bytes))
             objects, size_bytes = objects + number, size_bytes + taken_bytes
             count(number, 0)
-    while len(parts) > _MOST_PARTS:
-        parts = [_join_parts(parts[at : at + 2]) for at in range(0, len(parts), 2)]
-    return Planned(parts, objects, size_bytes)
+    return Planned(join_neighbours(parts), objects, size_bytes)
 
 
-def _join_parts(parts: list[tuple[str, int, int]]) -> tuple[str, int, int]:
-    return parts[-1][0], sum(part[1] for part in parts), sum(part[2] for part in parts)
+def join_neighbours(parts: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """Join neighbours of ``cut_keys`` until a plan of them is small, however much there is to do."""
+    while len(parts) > MOST_PARTS or sum(len(json.dumps(last)) for last, *_ in parts) > _MOST_NAME_BYTES:
+        pairs = [parts[at : at + 2] for at in range(0, len(parts), 2)]
+        parts = [(pair[-1][0], sum(each[1] for each in pair), sum(each[2] for each in pair)) for pair in pairs]
+    return parts
 
 
 class OfRanges(Operation):

@@ -25,7 +25,7 @@ from penstock.jobs.copying.copy import cost_bytes, silent_bytes
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, fail
 from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 from penstock.jobs.parts.run import Job, JobOptions, Sums, check_apart, require_job
-from penstock.jobs.syncing.job import PART_OBJECTS, OfRanges, in_parts
+from penstock.jobs.syncing.job import MOST_PARTS, PART_OBJECTS, OfRanges, in_parts
 from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
 from penstock.jobs.tasks import run_jobs, suitable
@@ -332,8 +332,9 @@ class _RowComparison(_Verifying):
     def planned(self) -> Planned:
         catalog = _open_catalog(self.against, self.version, self.url, self.store)
         parts = []
-        for first in range(0, len(catalog), self.part_objects):
-            stop = min(first + self.part_objects, len(catalog))
+        step = max(self.part_objects, -(-len(catalog) // MOST_PARTS))
+        for first in range(0, len(catalog), step):
+            stop = min(first + step, len(catalog))
             parts.append((first, stop, stop - first, int(catalog.sizes[first:stop].clip(0).sum())))
         return Planned(parts, len(catalog), sum(each[-1] for each in parts))
 
