@@ -36,6 +36,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
     "data": (
         "unpacking",
         ("parquet", "region"),
+        "node_copy",
         "shards",
         "catalog",
         "order",
