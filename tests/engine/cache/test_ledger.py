@@ -5,19 +5,21 @@ import os
 import signal
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from penstock.engine.cache import tiers
-from penstock.engine.cache.ledger import Folder, Ledger, bound_disk_use
+from penstock.engine.cache import files, tiers
+from penstock.engine.cache.disk import Disk
+from penstock.engine.cache.ledger import Folder, Ledger, bound_disk_use, charge
 from tests.children import forked, in_child
-from tests.engine.cache.entries import MIB, cache_in, content, du, held, keep
+from tests.engine.cache.entries import MIB, cache_in, content, du, held, keep, name
 
 FILE = 4096  # of each process that writes
 
 
 def _ledger(tmp_path):
-    return Ledger(Folder(str(tmp_path)), lambda _folder: (1000, 1))
+    return Ledger(Folder(str(tmp_path)), lambda _folder, part: ((100, 0), (400, 1), (500, 0))[part], 3)
 
 
 @contextmanager
@@ -163,9 +165,9 @@ def test_the_words_of_a_hit_cost_three_calls_for_sixty_four(tmp_path, monkeypatc
     cache = cache_in(tmp_path)
     keep(cache, "a")
     calls = []
-    for name in ("pread", "pwrite", "fstat"):
-        made = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *given, made=made, name=name: (calls.append(name), made(*given))[1])
+    for call in ("pread", "pwrite", "fstat"):
+        made = getattr(os, call)
+        monkeypatch.setattr(os, call, lambda *given, made=made, call=call: (calls.append(call), made(*given))[1])
     for _ in range(64):
         cache._tiers.note(hit=True)
     assert calls == ["pread", "fstat", "pwrite"]
@@ -201,6 +203,131 @@ def test_a_forked_child_does_not_hold_its_parents_locks(tmp_path, monkeypatch):
         keep(other, "b")
         assert other.clear().entries == 2
         assert [*tmp_path.iterdir()] == [], "the parent's locks ended with it"
+
+
+# -- A recount is made in slices, and whatever happens between two of them is counted once --
+
+
+def _slices_of_one(monkeypatch):
+    """Let each section count one slice; return the numbers of entries that each of them has seen."""
+    seen = []
+    monkeypatch.setattr("penstock.engine.cache.ledger._SLICE_S", 0.0)
+    counted, taken = Disk._count_shard, Ledger._take
+
+    def count(folder, number):
+        found = counted(folder, number)
+        seen[-1] += found[1]
+        return found
+
+    monkeypatch.setattr(Disk, "_count_shard", staticmethod(count))
+    monkeypatch.setattr(Ledger, "_take", lambda self: (seen.append(0), taken(self))[1])
+    return seen
+
+
+def _die_within_the_lock(tmp_path):
+    def child():
+        with cache_in(tmp_path)._disk.ledger().locked():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with forked(child) as status:
+        assert status() == -signal.SIGKILL
+
+
+def test_no_section_of_the_lock_recounts_more_than_a_slice(tmp_path, monkeypatch):
+    seen = _slices_of_one(monkeypatch)
+    most = []
+    for count in (100, 1000):
+        cache = cache_in(tmp_path, 64 * MIB)
+        for number in range(count):
+            keep(cache, f"{number}")
+        _die_within_the_lock(tmp_path)
+        seen.clear()
+        found = cache.usage()
+        assert found.entries == sum(seen) == count
+        assert len(seen) >= 256
+        most.append(max(seen))
+    assert most[0] < 10
+    assert most[1] < 20, "of 1000 entries, a slice has four"
+
+
+@pytest.mark.parametrize(
+    "harm", [_die_within_the_lock, lambda path: (path / "penstock-cache-1" / "state").write_bytes(b"")]
+)
+def test_changes_between_the_slices_of_a_recount_are_counted_once(tmp_path, monkeypatch, seed, harm):
+    random = Random(seed)
+    cache = cache_in(tmp_path, 64 * MIB)
+    for number in range(300):
+        keep(cache, f"{number}", random.randrange(1, 20_000))
+    _slices_of_one(monkeypatch)
+    harm(tmp_path)
+    ledger = cache._disk.ledger()
+    for number in range(40):
+        keep(cache, f"{random.randrange(600)}", random.randrange(1, 20_000))
+        path = files.path_of(name(f"{random.randrange(300)}"))
+        cache._disk.discard(path)
+        assert ledger.used >= sum(charge(each.stat()) for each in (tmp_path / "penstock-cache-1").glob("??/*"))
+        if number == 20:
+            _die_within_the_lock(tmp_path)
+    found = cache.usage()
+    with ledger.locked():
+        ledger.count()
+    assert (found.stored_bytes, found.entries) == (ledger.used, ledger.entries)
+
+
+def test_an_unknown_count_that_a_killed_process_began_stays_unknown(tmp_path, monkeypatch):
+    cache = cache_in(tmp_path)
+    for number in range(50):
+        keep(cache, f"{number}")
+    before = cache.usage()
+    (tmp_path / "penstock-cache-1" / "state").write_bytes(b"")
+
+    def child():
+        disk = Disk(cache._disk.root, 8 * MIB)
+        ends = iter([False] * 100)
+
+        def count(folder, number):
+            if next(ends, True):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return counted(folder, number)
+
+        counted = Disk._count_shard
+        monkeypatch.setattr(Disk, "_count_shard", staticmethod(count))
+        with disk.ledger().locked():
+            pass
+
+    with forked(child) as status:
+        assert status() == -signal.SIGKILL
+    _slices_of_one(monkeypatch)
+    ledger = cache._disk.ledger()
+    with ledger.locked():
+        assert not ledger.counting
+        assert (ledger.used, ledger.entries) == (before.stored_bytes, before.entries)
+
+
+def test_an_entry_whose_publication_was_interrupted_stays_reserved_until_it_is_counted(tmp_path, monkeypatch):
+    cache = cache_in(tmp_path, 64 * MIB)
+    keep(cache, "a")
+    replaced = os.replace
+
+    def interrupt(*given, **places):
+        replaced(*given, **places)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupt)
+    _slices_of_one(monkeypatch)
+    with pytest.raises(KeyboardInterrupt):
+        keep(cache, "b", MIB)
+    monkeypatch.setattr(os, "replace", replaced)
+    ledger = cache._disk.ledger()
+    assert ledger.counting
+    assert ledger.used >= du(tmp_path / "penstock-cache-1") - 64 * 1024
+    found = cache.usage()
+    assert found.entries == 2
+    with ledger.locked():
+        ledger.count()
+    assert found.stored_bytes - FILE <= ledger.used <= found.stored_bytes + MIB + 3 * FILE
+    with ledger.locked():
+        assert ledger.used <= MIB + 20 * FILE, "the reservation was released"
 
 
 def test_reservation_covers_file_size_plus_overhead():

@@ -62,7 +62,7 @@ class Disk:
             with self._turn:
                 if (ledger := self._shared) is None:
                     os.makedirs(self.root, mode=0o700, exist_ok=True)
-                    ledger = self._shared = Ledger(self.folder(), self._count)
+                    ledger = self._shared = Ledger(self.folder(), self._count_shard, len(files.SHARDS))
         return ledger
 
     def current(self) -> Ledger:
@@ -122,17 +122,21 @@ class Disk:
             if ledger.used + need > self._room and not self._make_room(ledger, need, order):
                 return False
             ledger.owe(need)
-        aside = ledger.aside()
+        aside, published = ledger.aside(), False
         try:
             found = files.write(ledger.folder, aside, (data, tail))
             with ledger.locked():
+                published = True
                 self._publish(ledger, aside, files.path_of(name), found, replace=replace)
                 ledger.owe(-need)
         except BaseException:
             with suppress(OSError):
                 os.unlink(aside, dir_fd=ledger.folder.descriptor)
             with suppress(OSError), ledger.locked():
-                ledger.owe(-need)
+                if published:
+                    ledger.owe_until_counted(need)
+                else:
+                    ledger.owe(-need)
             raise
         return True
 
@@ -150,9 +154,10 @@ class Disk:
         with suppress(FileExistsError):
             os.mkdir(shard, 0o700, dir_fd=at)
         os.replace(aside, path, src_dir_fd=at, dst_dir_fd=at)
-        ledger.add(charge(found) + files.folder_bytes(ledger.folder, shard) - before, 1)
+        part = files.SHARDS.index(shard)
+        ledger.add(charge(found) + files.folder_bytes(ledger.folder, shard) - before, 1, part)
         if old is not None:
-            ledger.add(-charge(old), -1)
+            ledger.add(-charge(old), -1, part)
 
     def _order(self, name: bytes, ledger: Ledger) -> float:
         """Return the rank of a missed entry; lowest if it is missed again soon after its last miss."""
@@ -206,7 +211,7 @@ class Disk:
     def _remove(self, ledger: Ledger, path: str, size_bytes: int) -> None:
         with suppress(FileNotFoundError):
             os.unlink(path, dir_fd=ledger.folder.descriptor)
-            ledger.add(-size_bytes, -1)
+            ledger.add(-size_bytes, -1, files.SHARDS.index(os.path.dirname(path)))
 
     def discard(self, path: str) -> int:
         ledger = self.current()
@@ -219,28 +224,22 @@ class Disk:
             return size_bytes
 
     def count(self) -> None:
-        ledger = self.current()
-        with ledger.locked():
-            ledger.count()
+        self.current().finish(begin=True)
 
     @staticmethod
-    def _count(folder: Folder) -> tuple[int, int]:
-        used = entries = 0
-        for shard in files.SHARDS:
-            used += files.folder_bytes(folder, shard)
-            for each in files.candidates(folder, shard):
-                used, entries = used + each.size_bytes, entries + 1
-        return used, entries
+    def _count_shard(folder: Folder, number: int) -> tuple[int, int]:
+        sizes = [each.size_bytes for each in files.candidates(folder, files.SHARDS[number])]
+        return sum(sizes) + files.folder_bytes(folder, files.SHARDS[number]), len(sizes)
 
     def dismantle(self) -> None:
         """Remove empty shards, and the cache's directory if no entry is left and no other process writes."""
         ledger = self.current()
         with ledger.locked():
-            for shard in files.SHARDS:
+            for number, shard in enumerate(files.SHARDS):
                 took = files.folder_bytes(ledger.folder, shard)
                 with suppress(OSError):  # missing, or not empty
                     os.rmdir(shard, dir_fd=ledger.folder.descriptor)
-                    ledger.add(-took)
+                    ledger.add(-took, part=number)
             if ledger.alone() and set(os.listdir(ledger.folder.descriptor)) <= {WRITERS, "lock", "state"}:
                 ledger.remove()
                 # Another user may have put a directory in its place.

@@ -1,7 +1,8 @@
 """Cross-process cache accounting: used bytes and active writers. Files and locks, no daemon.
 
 ``used`` is never below the disk space that the cache takes: bytes are reserved before they are written, and released
-after they are removed. A process that is killed in between leaves a mark, and the next process recounts.
+after they are removed. A process that is killed in between leaves a mark, and the entries are recounted: one slice of
+the cache in each section under the lock, by whichever process holds it. ``used`` is too high until then, never too low.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ _HEAD = Struct("<8s36sB")  # magic, the machine's boot id, busy mark
 _MARK, _WORDS, _SHARE = Struct("<B"), Struct("<qq"), Struct("<d")  # words: used bytes, entries
 # The longest wait for an entry's next use, and when it was seen.
 _WAIT = Struct("<dd")
-_MARK_AT, _WORDS_AT, _SHARE_AT, _WAIT_AT = 44, 48, 64, 72
+# Of a recount: slices left, bytes and entries in the slices before; and whether ``used`` is unknown until its end.
+_COUNT = Struct("<qqqq")
+_BOTH = Struct("<qq24xqqqq")  # words, and those of a recount
+_MARK_AT, _WORDS_AT, _SHARE_AT, _WAIT_AT, _COUNT_AT = 44, 48, 64, 72, 88
 _OWED = Struct("<q")
 _PAGE = 4096
 _MOST_S = 1e9
@@ -38,6 +42,8 @@ _SWEEP_S = 5.0
 # A process that holds the lock for longer was stopped within it (a paused container, a suspended job).
 _PATIENCE_S = 5.0
 _LOOK_S = 0.0001
+# A section under the lock counts slices of a recount for so long, and at least one.
+_SLICE_S = 0.02
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -89,13 +95,17 @@ class Folder:
 class Ledger:
     """A process's view of one cache directory's shared state; changes need ``locked``, which excludes all others."""
 
-    def __init__(self, folder: Folder, recount: Callable[[Folder], tuple[int, int]]) -> None:
-        """Open or create it; ``recount`` returns bytes and number of the entries on disk. Raises ``OSError``."""
-        self.folder, self._recount = folder, recount
+    def __init__(self, folder: Folder, recount: Callable[[Folder, int], tuple[int, int]], slices: int) -> None:
+        """Open or create it; raises ``OSError``.
+
+        ``recount`` returns bytes and number of the entries on disk in one of the ``slices`` of the cache.
+        """
+        self.folder, self._recount, self._slices = folder, recount, slices
         at = folder.descriptor
         self._turn = Turn()
         self._sweep_s = 0.0
         self._writer, self._writer_path, self._owed = -1, "", 0
+        self._late = 0  # bytes to be released after a recount
         with suppress(FileExistsError):
             os.mkdir(WRITERS, 0o700, dir_fd=at)
         self._lock = os.open(_LOCK, _FLAGS, 0o600, dir_fd=at)
@@ -148,7 +158,7 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Exclude all other threads and processes; recount if a holder died or the machine has rebooted.
+        """Exclude all other threads and processes; recount a slice if a holder died, all if the machine has rebooted.
 
         ``FileNotFoundError`` after the directory's removal, ``TimeoutError`` if another process holds the lock for 5 s.
         """
@@ -158,10 +168,7 @@ class Ledger:
                 raise FileNotFoundError("the cache's directory was removed")
             try:
                 self._take()
-                if not os.fstat(self._lock).st_nlink:
-                    raise FileNotFoundError("the cache's directory was removed")
-                if not self._sound():
-                    self.count()
+                self._mend()
                 self._state.write(_MARK, _MARK_AT, 1)
                 yield
                 # An exception skips this line, because it may have come between two changes.
@@ -182,24 +189,87 @@ class Ledger:
             else:
                 return
 
-    def _sound(self) -> bool:
-        if self._state.size() < _SIZE:  # another program has truncated it
-            return False
-        magic, boot, busy = self._state.read(_HEAD, 0)
-        return magic == _MAGIC and boot == _boot() and not busy and self.used >= 0
+    def _mend(self) -> None:
+        """Begin or continue a recount where one is due; if ``used`` is unknown, complete it with others."""
+        while not self._count_some():
+            self._state.write(_MARK, _MARK_AT, 0)
+            flock(self._lock, LOCK_UN)
+            sleep(_LOOK_S)
+            self._take()
+        if self._late and not self.counting:
+            late, self._late = self._late, 0
+            self.owe(-late)
+
+    def _count_some(self) -> bool:
+        """Count some slices where a recount is due; return whether ``used`` is known, though perhaps too high."""
+        if not os.fstat(self._lock).st_nlink:
+            raise FileNotFoundError("the cache's directory was removed")
+        magic, boot, busy = self._state.read(_HEAD, 0) if self._state.size() >= _SIZE else (b"", b"", 0)
+        left = self._state.read(_COUNT, _COUNT_AT)[0]
+        # Another program has changed the file, the machine has rebooted, or a holder of the lock died.
+        unknown = magic != _MAGIC or boot != _boot() or self.used < 0 or not 0 <= left <= self._slices
+        if unknown or busy:
+            self.begin_count(unknown=unknown or self._unknown)
+        self._count_slices()
+        return not self._unknown
+
+    @property
+    def _unknown(self) -> bool:
+        left, *_, unknown = self._state.read(_COUNT, _COUNT_AT)
+        return left > 0 and bool(unknown)
+
+    @property
+    def counting(self) -> bool:
+        """Whether a recount has begun and not ended."""
+        return int(self._state.read(_COUNT, _COUNT_AT)[0]) > 0
+
+    def begin_count(self, *, unknown: bool = False) -> None:
+        """Begin a recount; with ``unknown``, nobody gets the lock before it has ended. Within the lock."""
+        self._state.fill()
+        self._state.write(_COUNT, _COUNT_AT, self._slices, 0, 0, int(unknown))
+        if unknown:
+            self._state.write(_WORDS, _WORDS_AT, 0, 0)
+        self._state.write(_HEAD, 0, _MAGIC, _boot(), 1)
+
+    def _count_slices(self) -> None:
+        until = monotonic() + _SLICE_S
+        while self.counting:
+            self._count_slice()
+            if monotonic() >= until:
+                return
+
+    def _count_slice(self) -> None:
+        left, used, entries, unknown = self._state.read(_COUNT, _COUNT_AT)
+        self._state.write(_MARK, _MARK_AT, 1)
+        size_bytes, there = self._recount(self.folder, self._slices - left)
+        left, used, entries = left - 1, used + size_bytes, entries + there
+        if not left:
+            self._state.write(_WORDS, _WORDS_AT, used + self._bury(), entries)
+        self._state.write(_COUNT, _COUNT_AT, left, used, entries, unknown)
 
     def count(self) -> None:
-        """Recount the files on disk, after removing files of dead processes; within ``locked``."""
-        self._state.fill()
-        self._state.write(_MARK, _MARK_AT, 1)
-        owed = self._bury()
-        used, entries = self._recount(self.folder)
-        self._state.write(_WORDS, _WORDS_AT, used + owed, entries)
-        self._state.write(_HEAD, 0, _MAGIC, _boot(), 0)
+        """Recount all files on disk at once, after removing files of dead processes; within ``locked``."""
+        self.begin_count()
+        while self.counting:
+            self._count_slice()
 
-    def add(self, size_bytes: int, entries: int = 0) -> None:
-        used, there = self._state.read(_WORDS, _WORDS_AT)
+    def finish(self, *, begin: bool = False) -> None:
+        """Complete a recount, if one has begun, or ``begin`` one; others get the lock between two slices."""
+        with self.locked():
+            if begin:
+                self.begin_count()
+            left = self.counting
+        while left:
+            sleep(_LOOK_S)
+            with self.locked():
+                left = self.counting
+
+    def add(self, size_bytes: int, entries: int = 0, part: int = -1) -> None:
+        """Count a change, of entries in slice ``part``; within ``locked``."""
+        used, there, left, counted, found, unknown = self._state.read(_BOTH, _WORDS_AT)
         self._state.write(_WORDS, _WORDS_AT, used + size_bytes, there + entries)
+        if left > 0 and 0 <= part < self._slices - left:
+            self._state.write(_COUNT, _COUNT_AT, left, counted + size_bytes, found + entries, unknown)
 
     def owe(self, size_bytes: int) -> None:
         """Reserve bytes for writes of this process, or release them if negative; within ``locked``."""
@@ -207,6 +277,10 @@ class Ledger:
         self._owed += size_bytes
         os.pwrite(self._writer, _OWED.pack(self._owed), 0)
         self.add(size_bytes)
+
+    def owe_until_counted(self, size_bytes: int) -> None:
+        """Release bytes, of which an entry may have taken some uncounted, when the recount that is due has ended."""
+        self._late += size_bytes
 
     def aside(self) -> str:
         """Return a new path in the directory for a file that this process is writing; after ``owe``."""
@@ -218,11 +292,12 @@ class Ledger:
         return set(self._names()) <= {os.path.basename(self._writer_path)}
 
     def sweep(self) -> None:
-        """Recount if a process died while it wrote; checks at most every 5 s; within ``locked``."""
-        if monotonic() >= self._sweep_s:
+        """Begin a recount if a process died while it wrote; checks at most every 5 s; within ``locked``."""
+        if monotonic() >= self._sweep_s and not self.counting:
             self._sweep_s = monotonic() + _SWEEP_S
             if self._bury(only_look=True):
-                self.count()
+                self.begin_count()
+                self._count_slices()
 
     def _enlist(self) -> None:
         if self._writer >= 0:

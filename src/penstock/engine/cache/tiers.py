@@ -300,7 +300,8 @@ class Cache:
             ledger = self._disk.current()
             with ledger.locked():
                 ledger.sweep()
-                used, entries, share = ledger.used, ledger.entries, ledger.share
+            ledger.finish()
+            used, entries, share = ledger.used, ledger.entries, ledger.share
         return Usage(self.path, self._tiers.options.size_bytes, used, entries, share)
 
     def verify(self, tell: Callable[[int, int], None] = lambda _entries, _bytes: None) -> Verified:
