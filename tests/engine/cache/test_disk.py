@@ -1,7 +1,9 @@
 """The bound holds however entries come and go, and what processes leave behind when they are killed is found."""
 
 import errno
+import fcntl
 import os
+import signal
 from time import time
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from penstock.engine.cache import files
 from penstock.engine.cache.disk import Disk
 from penstock.engine.cache.entry import About
+from penstock.engine.cache.ledger import Ledger
+from tests.children import forked
 from tests.engine.cache.entries import MIB, cache_in, content, du, held, keep, name
 
 
@@ -114,3 +118,78 @@ def test_files_that_were_removed_by_hand_are_counted_when_room_is_needed(tmp_pat
         path.unlink()
     assert sum(keep(cache, f"again{number}", 20_000) for number in range(400)) > 100
     assert cache.usage().entries > 100
+
+
+# -- The number of sections under the lock does not grow with entries, and few wait for it in vain --
+
+
+def _sections(monkeypatch):
+    taken, made = [], Ledger._take
+    monkeypatch.setattr(Ledger, "_take", lambda self: (taken.append(1), made(self))[1])
+    return taken
+
+
+@pytest.mark.parametrize("count", [10, 100, 1000])
+def test_a_fill_of_a_cache_with_room_takes_one_section_under_the_lock(tmp_path, monkeypatch, count):
+    cache = cache_in(tmp_path, 512 * MIB)
+    keep(cache, "first")
+    taken = _sections(monkeypatch)
+    for number in range(count):
+        assert keep(cache, f"{number}", 1 + number % 1000)
+    assert len(taken) <= count + 1
+    monkeypatch.undo()
+    found = cache.usage()
+    assert found.entries == count + 1
+    with (ledger := cache._disk.ledger()).locked():
+        ledger.count()
+    assert ledger.used == found.stored_bytes, "no reservation is left"
+
+
+def test_a_longer_entry_reserves_more_and_a_full_cache_keeps_no_reservation(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.engine.cache.disk._SPARE_SHIFT", 3)
+    cache = cache_in(tmp_path, 4 * MIB)
+    ledger = cache._disk.ledger()
+    assert keep(cache, "a", 1000)
+    assert ledger.spares
+    assert keep(cache, "b", 100_000)
+    assert max(ledger.spares) > 100_000
+    for number in range(400):
+        keep(cache, f"{number}", 1 + number * 97 % 40_000)
+        assert du(tmp_path) <= 4 * MIB
+        assert ledger.used <= cache._disk._room
+    assert cache._tiers.counts.refused
+    assert cache.usage().stored_bytes > 2 * MIB
+
+
+def test_a_process_that_is_killed_with_a_reservation_leaves_no_bytes_behind(tmp_path):
+    cache = cache_in(tmp_path, 512 * MIB)
+    keep(cache, "a")
+    before = cache.usage()
+
+    def child():
+        mine = cache_in(tmp_path, 512 * MIB)
+        keep(mine, "b")
+        assert mine._disk.ledger().spares
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with forked(child) as status:
+        assert status() == -signal.SIGKILL
+    cache._disk.ledger()._sweep_s = 0.0
+    after = cache.usage()
+    assert after.entries == 2
+    assert after.stored_bytes - before.stored_bytes <= 2 * 4096 + len(content("b"))
+
+
+def test_a_process_that_waits_for_the_lock_looks_ever_more_rarely(tmp_path, monkeypatch):
+    cache, slept = cache_in(tmp_path), []
+    keep(cache, "a")
+    ledger = cache._disk.ledger()
+    other = os.open(tmp_path / "penstock-cache-1" / "lock", os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX)
+    monkeypatch.setattr("penstock.engine.cache.ledger.monotonic", lambda: sum(slept))
+    monkeypatch.setattr("penstock.engine.cache.ledger.sleep", slept.append)
+    with pytest.raises(TimeoutError), ledger.locked():
+        pass
+    os.close(other)
+    assert len(slept) < 2600, "5 s in looks of 2 ms"
+    assert slept[:3] == [0.0001, 0.0002, 0.0004]

@@ -29,6 +29,8 @@ _USED = 4
 _ANEW = 1 / 16
 _MISSED = 4096  # missed names whose time is remembered
 _ANY = -1.0  # below every rank
+# A process keeps a reservation of up to 1/4096 of the cache from one write to the next.
+_SPARE_SHIFT = 12
 # Least bytes kept free for directories and for files that are not entries.
 _SLACK = 256 << 10
 
@@ -118,27 +120,52 @@ class Disk:
         full = ledger.used + need > self._room
         if need > min(self._room // 4, _LONGEST) or (full and not self._admits(order)):
             return False
-        with ledger.locked():
-            if ledger.used + need > self._room and not self._make_room(ledger, need, order):
-                return False
-            ledger.owe(need)
-        aside, published = ledger.aside(), False
+        held = self._reserve(ledger, need, order)
+        if not held:
+            return False
+        aside, published, spare = ledger.aside(), False, False
         try:
             found = files.write(ledger.folder, aside, (data, tail))
             with ledger.locked():
                 published = True
                 self._publish(ledger, aside, files.path_of(name), found, replace=replace)
-                ledger.owe(-need)
+                spare = held <= self._room >> _SPARE_SHIFT and ledger.used <= self._room
+                if not spare:
+                    held, gone = 0, held
+                    ledger.owe(-gone)
         except BaseException:
             with suppress(OSError):
                 os.unlink(aside, dir_fd=ledger.folder.descriptor)
             with suppress(OSError), ledger.locked():
                 if published:
-                    ledger.owe_until_counted(need)
+                    ledger.owe_until_counted(held)
                 else:
-                    ledger.owe(-need)
+                    ledger.owe(-held)
             raise
+        if spare:
+            ledger.spares.append(held)
         return True
+
+    def _reserve(self, ledger: Ledger, need: int, order: float) -> int:
+        """Return how many bytes were reserved for a write of ``need``, now or for an earlier one; 0 without room."""
+        held = 0
+        try:
+            with suppress(IndexError):
+                held = ledger.spares.pop()
+            if held >= need:
+                return held
+            with ledger.locked():
+                if ledger.used + need - held <= self._room or self._make_room(ledger, need - held, order):
+                    ledger.owe(need - held)
+                    return need
+                held, gone = 0, held
+                if gone:
+                    ledger.owe(-gone)
+                return 0
+        except BaseException:
+            if held:
+                ledger.spares.append(held)
+            raise
 
     def _publish(self, ledger: Ledger, aside: str, path: str, found: os.stat_result, *, replace: bool) -> None:
         """Rename a file into place, within the lock; without ``replace`` an existing file that is not smaller stays."""

@@ -41,7 +41,7 @@ _MOST_S = 1e9
 _SWEEP_S = 5.0
 # A process that holds the lock for longer was stopped within it (a paused container, a suspended job).
 _PATIENCE_S = 5.0
-_LOOK_S = 0.0001
+_LOOK_S, _MOST_LOOK_S = 0.0001, 0.002
 # A section under the lock counts slices of a recount for so long, and at least one.
 _SLICE_S = 0.02
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -106,6 +106,8 @@ class Ledger:
         self._sweep_s = 0.0
         self._writer, self._writer_path, self._owed = -1, "", 0
         self._late = 0  # bytes to be released after a recount
+        # Reserved bytes of finished writes, each for a next one: it needs no section under the lock before it.
+        self.spares: list[int] = []
         with suppress(FileExistsError):
             os.mkdir(WRITERS, 0o700, dir_fd=at)
         self._lock = os.open(_LOCK, _FLAGS, 0o600, dir_fd=at)
@@ -178,14 +180,16 @@ class Ledger:
                     flock(self._lock, LOCK_UN)
 
     def _take(self) -> None:
-        until = monotonic() + _PATIENCE_S
+        until, look_s = monotonic() + _PATIENCE_S, _LOOK_S
         while True:
             try:
                 flock(self._lock, LOCK_EX | LOCK_NB)
             except BlockingIOError:
                 if monotonic() >= until:
                     raise TimeoutError(ETIMEDOUT, "another process (suspended?) holds the cache's lock") from None
-                sleep(_LOOK_S)
+                sleep(look_s)
+                # Many that wait would otherwise take the processors from the one that holds it.
+                look_s = min(2 * look_s, _MOST_LOOK_S)
             else:
                 return
 
@@ -282,6 +286,15 @@ class Ledger:
         """Release bytes, of which an entry may have taken some uncounted, when the recount that is due has ended."""
         self._late += size_bytes
 
+    def release_spares(self) -> None:
+        """Release what was kept for further writes; within ``locked``."""
+        size_bytes = 0
+        with suppress(IndexError):  # another thread takes them, too
+            while True:
+                size_bytes += self.spares.pop()
+        if size_bytes:
+            self.owe(-size_bytes)
+
     def aside(self) -> str:
         """Return a new path in the directory for a file that this process is writing; after ``owe``."""
         return f"{self._writer_path}.{uuid4().hex}"
@@ -358,6 +371,7 @@ class Ledger:
     def leave(self) -> None:
         with suppress(OSError), self.locked():
             if self._writer >= 0:
+                self.spares.clear()
                 self.add(-self._owed - _PAGE)
                 os.unlink(self._writer_path, dir_fd=self.folder.descriptor)
                 if self._is_own(self._writer):

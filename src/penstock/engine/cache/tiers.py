@@ -299,6 +299,7 @@ class Cache:
         if os.path.isdir(self.path):
             ledger = self._disk.current()
             with ledger.locked():
+                ledger.release_spares()
                 ledger.sweep()
             ledger.finish()
             used, entries, share = ledger.used, ledger.entries, ledger.share
