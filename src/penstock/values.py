@@ -147,6 +147,12 @@ class ObjectMeta:
     checksum: Checksum | None = field(default=None, compare=False, repr=False)
 
 
+def span_in(meta: ObjectMeta, start: int = 0, stop: int | None = None) -> Span:
+    """Return bytes of an object, by default all, bound to the version of ``meta``."""
+    stop = meta.size if stop is None else stop
+    return Span(meta.key, start, stop, meta.etag, whole=not start and stop == meta.size)
+
+
 def cut_spans(meta: ObjectMeta, piece_bytes: int, start: int = 0, stop: int | None = None) -> Iterator[Span]:
     """Yield an object's bytes from ``start`` to ``stop`` in pieces, all pinned to the version of ``meta``."""
     stop = meta.size if stop is None else min(stop, meta.size)

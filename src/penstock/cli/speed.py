@@ -16,7 +16,7 @@ from penstock.display import counted
 from penstock.errors import PenstockError
 from penstock.jobs import tasks
 from penstock.jobs.tasks import run_jobs
-from penstock.values import ObjectMeta, Span, cut_spans
+from penstock.values import ObjectMeta, Span, cut_spans, span_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -109,7 +109,7 @@ def _write_large(source: Source, stem: str) -> list[ObjectMeta]:
 
 def _small_spans(metas: Sequence[ObjectMeta]) -> Iterator[Span]:
     draw = Random(0)  # noqa: S311  an order, no secret
-    order = [Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in metas]
+    order = [span_in(meta) for meta in metas]
     while order:
         draw.shuffle(order)
         yield from order

@@ -22,7 +22,7 @@ from penstock.errors import InvalidURL, NotFound, Unsupported, require_extras
 from penstock.options import StoreOptions
 from penstock.source import open_source
 from penstock.stores.urls import check_deletable, parse, scheme_store
-from penstock.values import UNKNOWN_SIZE, Span, as_folder
+from penstock.values import UNKNOWN_SIZE, as_folder, span_in
 from penstock.verbs import copy
 
 with require_extras("penstock.interop.arrow needs pyarrow", pyarrow="parquet"):
@@ -381,7 +381,7 @@ class RandomFile(SizedFile):
 
     def _read(self, start: int, stop: int) -> bytes:
         """Read a range; the first one decides the version if the metadata, such as a listing's, name none."""
-        data, version = self._source.read_version(self._span(start, stop))
+        data, version = self._source.read_version(span_in(self._meta, start, stop))
         if not self._meta.etag:
             self._meta = replace(self._meta, etag=version)
         return data
@@ -454,12 +454,9 @@ class RandomFile(SizedFile):
 
     def _begin(self, start: int, stop: int) -> None:
         fetching = self._source.fetching()
-        reads = fetching.prepare_reads(((self._span(start, stop), None),), self._inbox)
+        reads = fetching.prepare_reads(((span_in(self._meta, start, stop), None),), self._inbox)
         self._ahead[start, stop] = _Ahead(reads[0], self._count)
         fetching.send_reads(reads)
-
-    def _span(self, start: int, stop: int) -> Span:
-        return Span(self._meta.key, start, stop, self._meta.etag, whole=start == 0 and stop == self._meta.size)
 
 
 class Layout:

@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.interop import awaiting
 from penstock.interop.awaiting import read
 from penstock.source import open_source
-from penstock.values import Span, as_folder, switch
+from penstock.values import Span, as_folder, span_in, switch
 
 if TYPE_CHECKING:
     import os
@@ -429,12 +429,12 @@ class Result:
         """Return all bytes: one GET, or one per 16 MiB, in parallel."""
         start, stop = self.range
         with rename_errors():
-            return self._source.read(self._part(start, stop)) if start < stop else b""
+            return self._source.read(span_in(self._meta, start, stop)) if start < stop else b""
 
     async def buffer_async(self) -> bytes:
         start, stop = self.range
         with rename_errors():
-            return await read(self._source, self._part(start, stop)) if start < stop else b""
+            return await read(self._source, span_in(self._meta, start, stop)) if start < stop else b""
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the bytes in pieces of 8 MiB, read ahead."""
@@ -449,10 +449,7 @@ class Result:
 
     def _parts(self) -> Iterator[Span]:
         start, stop = self.range
-        return (self._part(at, min(at + _PIECE_BYTES, stop)) for at in range(start, stop, _PIECE_BYTES))
-
-    def _part(self, start: int, stop: int) -> Span:
-        return Span(self._meta.key, start, stop, self._meta.etag, whole=not start and stop == self._meta.size)
+        return (span_in(self._meta, at, min(at + _PIECE_BYTES, stop)) for at in range(start, stop, _PIECE_BYTES))
 
 
 def describe_object(meta: ObjectMeta, path: str) -> Described:

@@ -18,7 +18,7 @@ from penstock.jobs.trees.selection import select
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.source import Source, open_source
-from penstock.values import Span
+from penstock.values import Span, span_in
 
 if TYPE_CHECKING:
     from penstock.jobs.parts.carriers import Ray
@@ -200,7 +200,7 @@ def _groups(what: object, store: StoreOptions | str | None) -> Iterator[tuple[So
 def _select_spans(url: str, store: StoreOptions | str | None) -> tuple[Source, Iterable[Span]]:
     found = select(url, StoreOptions() if store is None else store, recursive=True)
     # The same spans as of a catalog: a dataset finds them by the same version.
-    spans = (Span(meta.key, 0, meta.size, meta.etag, whole=True) for meta in found.entries())
+    spans = (span_in(meta) for meta in found.entries())
     return found.source, spans
 
 

@@ -42,7 +42,7 @@ from penstock.errors import (
     kind_of,
 )
 from penstock.progress import current
-from penstock.values import ObjectMeta, Span, Upload
+from penstock.values import ObjectMeta, Upload, span_in
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -424,7 +424,7 @@ class StepStore:
             return {}
         if not meta.etag or meta.etag != self._index[0]:
             try:
-                document = self._source.read(Span(meta.key, 0, meta.size, meta.etag, whole=True))
+                document = self._source.read(span_in(meta))
             except (Changed, NotFound):
                 return {}
             self._index = meta.etag, decode(document)

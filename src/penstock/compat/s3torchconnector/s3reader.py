@@ -12,7 +12,7 @@ from penstock.engine.blocks import SizedFile
 from penstock.engine.buffer import flat
 from penstock.errors import Unsupported, Unusable
 from penstock.source import object_at
-from penstock.values import Span
+from penstock.values import span_in
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -234,21 +234,16 @@ class _Ranges(SizedFile):
     def readinto(self, buffer: object, /) -> int:
         view = flat(buffer)[: self._meta.size - self._at]
         if view:
-            self._source.read_into(self._span(len(view)), view)
+            self._source.read_into(span_in(self._meta, self._at, self._at + len(view)), view)
             self._at += len(view)
         return len(view)
 
     def readall(self) -> bytes:
         """Return all remaining bytes in one read; the base class would request 8 KiB at a time."""
         left = self._meta.size - self._at
-        data = self._source.read(self._span(left)) if left else b""
+        data = self._source.read(span_in(self._meta, self._at)) if left else b""
         self._at += left
         return data
-
-    def _span(self, count: int) -> Span:
-        stop = self._at + count
-        whole = self._at == 0 and stop == self._meta.size
-        return Span(self._meta.key, self._at, stop, self._meta.etag, whole=whole)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from penstock.interop.fsspec import files
 from penstock.interop.fsspec.files import GAP_BYTES, check_lists, read_slice, read_slices
 from penstock.source import require_key
 from penstock.stores.urls import check_deletable, parse
-from penstock.values import UNKNOWN_SIZE, Span, as_folder, whole
+from penstock.values import UNKNOWN_SIZE, as_folder, span_in, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -442,9 +442,7 @@ class Streamed:
         count = left if length is None or length < 0 else min(length, left)
         if not count:
             return b""
-        whole = not self._at and count == self._meta.size
-        span = Span(self._meta.key, self._at, self._at + count, self._meta.etag, whole)
-        data, version = await read_version(self._source, span)
+        data, version = await read_version(self._source, span_in(self._meta, self._at, self._at + count))
         if not self._meta.etag:
             # Some servers name the version in answers to GET alone.
             self._meta = replace(self._meta, etag=version)

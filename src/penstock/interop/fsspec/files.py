@@ -24,7 +24,7 @@ from penstock.engine.buffer import flat
 from penstock.errors import AlreadyExists, NotFound, PenstockError, Truncated, Unsupported, Unusable
 from penstock.interop.awaiting import read, read_each, stat, stat_each
 from penstock.source import open_source
-from penstock.values import Span, as_folder, whole
+from penstock.values import Span, as_folder, span_in, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,7 +164,7 @@ def make_span(key: str, start: int | None, end: int | None) -> Span | None:
 
 def exact(meta: ObjectMeta, start: int | None, end: int | None) -> Span:
     first, stop, _ = slice(start, end).indices(meta.size)
-    return Span(meta.key, first, max(first, stop), meta.etag, whole=not first and stop == meta.size)
+    return span_in(meta, first, max(first, stop))
 
 
 def merge_ranges(spans: Sequence[Span], gap_bytes: int) -> Iterator[NearbyRanges]:

@@ -28,7 +28,7 @@ from penstock.errors import (
 from penstock.interop.awaiting import call, read, read_each, read_version, stat
 from penstock.source import Source
 from penstock.stores.urls import check_deletable, parse
-from penstock.values import UNKNOWN_SIZE, Span, as_folder, switch
+from penstock.values import UNKNOWN_SIZE, Span, as_folder, span_in, switch
 
 if TYPE_CHECKING:
     import os
@@ -469,7 +469,7 @@ def clip_request(request: ByteRequest, meta: ObjectMeta) -> Span:
             low, high = min(offset, size), size
         case SuffixByteRequest(suffix=length):
             low, high = max(0, size - length), size
-    return Span(meta.key, low, high, meta.etag, whole=(low, high) == (0, size))
+    return span_in(meta, low, high)
 
 
 # A chunk's key ends in its indices: ``c/0/1`` and ``c.0.1`` in version 3, ``0.1`` and ``0/1`` in version 2 and in

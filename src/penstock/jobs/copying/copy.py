@@ -13,7 +13,7 @@ from penstock.engine.contracts.driver import Attributes, Copy
 from penstock.errors import Cancelled, Changed, ChecksumMismatch, NoSpace, Unsupported
 from penstock.jobs import tasks
 from penstock.jobs.trees.selection import local
-from penstock.values import Checksum, ObjectMeta, Span, content_type_of, cut_spans, marked
+from penstock.values import Checksum, ObjectMeta, Span, content_type_of, cut_spans, marked, span_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ async def _relay(job: CopyJob, moved: Callable[[int], None], stop: Event) -> Non
     kind, metadata = described.content_type, _metadata(job, described.metadata)
     metadata = marked(metadata) if job.marked else metadata
     if small:
-        data = await tasks.read(job.source, Span(job.meta.key, 0, size, job.meta.etag, whole=True))
+        data = await tasks.read(job.source, span_in(job.meta))
         await tasks.put(job.target, job.to, data, metadata=metadata, content_type=kind)
         return
     try:

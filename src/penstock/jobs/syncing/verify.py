@@ -33,7 +33,7 @@ from penstock.jobs.trees.selection import encode_key, in_range, local, stat_unsi
 from penstock.options import StoreOptions
 from penstock.progress import bar
 from penstock.schema import COUNT
-from penstock.values import ObjectMeta, Span, whole
+from penstock.values import ObjectMeta, span_in, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class _RangeComparison(_Verifying, OfRanges):
         async def read(meta: ObjectMeta) -> int:
             if silent_bytes(meta) or not meta.size:
                 # As a whole: only then is a store's checksum compared.
-                digest = sha256(await tasks.read(source, Span(meta.key, 0, meta.size, meta.etag, whole=True)))
+                digest = sha256(await tasks.read(source, span_in(meta)))
             else:
                 digest = await tasks.run_blocking(_digest_object, source, meta)
             name = encode_key(meta.key[len(prefix) :])
