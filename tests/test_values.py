@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import Unusable
-from penstock.values import ObjectMeta, Page, Place, Span, as_folder, switch
+from penstock.values import ObjectMeta, Page, Place, Span, as_folder, cut_spans, span_in, switch
 
 
 def test_span_defaults_to_open_end_without_version_pin():
@@ -55,3 +55,17 @@ def test_a_switch_may_be_of_python_or_numpy(given, expected):
 def test_a_value_that_is_neither_true_nor_false_is_refused(given):
     with pytest.raises(Unusable, match="overwrite must be True or False"):
         switch(given, "overwrite")
+
+
+def test_a_span_is_bound_to_the_version_and_known_to_be_the_whole_object():
+    meta = ObjectMeta("key", 10, "tag")
+    assert span_in(meta) == span_in(meta, 0, 10) == Span("key", 0, 10, "tag", whole=True)
+    assert span_in(meta, 3) == Span("key", 3, 10, "tag")
+    assert span_in(meta, 0, 9) == Span("key", 0, 9, "tag")
+
+
+def test_pieces_cover_the_asked_bytes_of_an_object_once():
+    meta = ObjectMeta("key", 10, "tag")
+    assert [each[1:4] for each in cut_spans(meta, 4)] == [(0, 4, "tag"), (4, 8, "tag"), (8, 10, "tag")]
+    assert [each[1:4] for each in cut_spans(meta, 4, 3, 99)] == [(3, 7, "tag"), (7, 10, "tag")]
+    assert not list(cut_spans(meta, 4, 10))
