@@ -35,7 +35,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
     "jobs": (*("trees", "tasks", "parts", "warm", "copying", "syncing", "packing", "index"),),
     "data": (
         "unpacking",
-        ("parquet", "region"),
+        ("parquet", "ranks", "region"),
         "node_copy",
         "shards",
         "catalog",

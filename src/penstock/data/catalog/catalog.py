@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import lt
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -36,7 +36,18 @@ from penstock.data.catalog.rows import (
     positions,
     unite_tables,
 )
-from penstock.data.catalog.saved import HEAD_BYTES, Saved, check_home, load, relocate_catalog, save, version_of_saved
+from penstock.data.catalog.saved import (
+    HEAD_BYTES,
+    Saved,
+    check_home,
+    from_bytes,
+    load,
+    relocate_catalog,
+    save,
+    to_bytes,
+    version_of_saved,
+)
+from penstock.data.ranks import is_own, share_result
 from penstock.engine.listing.select import Leftovers, globs
 from penstock.errors import Damaged, NotFound, Unusable
 from penstock.progress import tally, totals
@@ -101,6 +112,7 @@ class Catalog(Contents):
         missing: Missing = "error",
         allow_empty: bool = False,
         progress: bool | None = None,
+        share: bool = True,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
         """List every object whose key begins with the URL's: one request per 1,000 objects, in parallel where possible.
@@ -120,6 +132,9 @@ class Catalog(Contents):
             allow_empty: Return an empty catalog if no object is found.
             progress: Show the number of objects found on standard error; default: if that is a terminal and rich is
                 installed.
+            share: With a process group of several ranks, list on one of them and send the catalog to the others: the
+                n-th call with the same arguments has the same result on all ranks. A rank that hears nothing for 20 s
+                lists for itself. Not for local folders.
             store: Options, or the name of a profile; default: environment and profile.
 
         Returns:
@@ -141,25 +156,29 @@ class Catalog(Contents):
         if group is not None or fields is not None or missing != "error":
             check_grouping(group, fields, missing)
         include, exclude = globs(include), globs(exclude)
-        source, prefix = open_source(url, store)
-        with tally(f"listing {source.url(prefix)}", shown=progress) as count:
-            left = Leftovers(prefix, include)
-            how = ScanOptions(include, exclude, progress=totals(count), leftovers=left)
-            base, table = listed(source, prefix, how)
-        catalog = make_catalog(source.root, base, table)
-        otherwise = "pass allow_empty=True to allow this"
-        if not (switch(allow_empty, "allow_empty") or len(catalog)):
-            otherwise = f"{left}, or {otherwise}" if len(left) else otherwise
-            raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
-        warn_of_splits(source, base, first_names(table.keys, base))
-        if group is not None:
-            catalog = catalog.with_groups(group, fields=fields, missing=missing)
+
+        def scan() -> Catalog:
+            source, prefix = open_source(url, store)
+            with tally(f"listing {source.url(prefix)}", shown=progress) as count:
+                left = Leftovers(prefix, include)
+                how = ScanOptions(include, exclude, progress=totals(count), leftovers=left)
+                base, table = listed(source, prefix, how)
+            catalog = make_catalog(source.root, base, table)
+            otherwise = "pass allow_empty=True to allow this"
             if not (switch(allow_empty, "allow_empty") or len(catalog)):
-                wanted = " and ".join(map(repr, catalog.fields))
-                raise NotFound(
-                    f"no sample has the fields {wanted}, with missing={missing!r}; {otherwise}", url=source.url(prefix)
-                )
-        return catalog if labels is None else catalog.with_labels(labels)
+                otherwise = f"{left}, or {otherwise}" if len(left) else otherwise
+                raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
+            warn_of_splits(source, base, first_names(table.keys, base))
+            if group is not None:
+                catalog = catalog.with_groups(group, fields=fields, missing=missing)
+                if not (switch(allow_empty, "allow_empty") or len(catalog)):
+                    wanted = " and ".join(map(repr, catalog.fields))
+                    message = f"no sample has the fields {wanted}, with missing={missing!r}; {otherwise}"
+                    raise NotFound(message, url=source.url(prefix))
+            return catalog if labels is None else catalog.with_labels(labels)
+
+        arguments = (include, exclude, labels, group, fields, missing, allow_empty, store)
+        return _share(url, arguments, scan, share=share)
 
     @classmethod
     def from_inventory(
@@ -217,6 +236,7 @@ class Catalog(Contents):
         index: str | None = None,
         allow_empty: bool = False,
         progress: bool | None = None,
+        share: bool = True,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Find the samples inside shards, objects that hold many samples; nothing is copied or converted.
@@ -249,6 +269,7 @@ class Catalog(Contents):
                 as it says.
             allow_empty: Return an empty catalog if the shards hold no sample.
             progress: Show a bar of shards and their bytes, where ``scan`` shows the number of objects.
+            share: With a process group of several ranks, find the samples on one of them: see ``scan``.
             store: Options of the store, or the name of a profile; default: environment and profile.
 
         Returns:
@@ -269,9 +290,14 @@ class Catalog(Contents):
         if labels is not None:
             check_rule(labels)
         arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
-        shards = find_shards(urls, format, arguments, store).sided(index, store, labels=labels is not None)
-        table = read_shard_indexes(shards, labels, progress=progress, allow_empty=allow_empty)
-        return make_catalog(shards.source.root, shards.base, table)
+        given = [*urls] if isinstance(urls, Iterator) else urls
+
+        def find() -> Catalog:
+            shards = find_shards(given, format, arguments, store).sided(index, store, labels=labels is not None)
+            table = read_shard_indexes(shards, labels, progress=progress, allow_empty=allow_empty)
+            return make_catalog(shards.source.root, shards.base, table)
+
+        return _share(given, (format, arguments, labels, index, allow_empty, store), find, share=share)
 
     @classmethod
     def open(
@@ -320,9 +346,7 @@ class Catalog(Contents):
         except Damaged as error:
             error.url = place.url
             raise
-        catalog = make_catalog(found.root, found.base, found.table)
-        catalog.__dict__["digest"] = found.digest
-        return catalog
+        return _from_saved(found)
 
     def refresh(
         self,
@@ -650,6 +674,24 @@ def make_catalog(root: str, base: str, table: Table, rows: range | Picked | None
     made = Catalog.__new__(Catalog)
     Contents.__init__(made, root, base, table, rows)
     return made
+
+
+def _from_saved(found: Saved) -> Catalog:
+    catalog = make_catalog(found.root, found.base, found.table)
+    catalog.__dict__["digest"] = found.digest
+    return catalog
+
+
+def _share(given: Any, arguments: tuple[object, ...], make: Callable[[], Catalog], *, share: bool) -> Catalog:  # noqa: ANN401  as find_shards takes
+    urls = [given] if isinstance(given, str) or not hasattr(given, "__iter__") else [*given]
+    if not switch(share, "share") or is_own(urls):
+        return make()
+    call = f"catalog of {[*map(os.fspath, urls)]} {arguments!r}"
+
+    def pack(catalog: Catalog) -> bytes:
+        return to_bytes(catalog._saved())  # noqa: SLF001  of this file
+
+    return share_result(call, make, pack, lambda data: _from_saved(from_bytes(data)))
 
 
 def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable[str] = ()) -> Catalog:

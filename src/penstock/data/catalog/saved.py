@@ -7,6 +7,7 @@ relocated: the same names, sizes and labels below another URL, where a copy of t
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import struct
@@ -47,6 +48,7 @@ _START = struct.Struct("<16sQ32s")  # magic, bytes of the header, SHA-256 of the
 _ALIGN = 64  # the header ends at a multiple of it
 _HEADER_BYTES = 1 << 20  # limit; most headers have about a thousand
 HEAD_BYTES = 64 << 10  # of the first read, mostly the whole header
+_MOST_SENT = 20_000_000
 
 
 class Saved(NamedTuple):
@@ -186,6 +188,27 @@ def _grouped_table(header: dict[str, Any], region: Region, vectors: list[Vector]
     if table.units is not None:
         raise ValueError("units of samples that are made of several objects")
     return table.having(group=_group(header["group"], region, members, table.keys))
+
+
+class _InMemory(io.BytesIO):
+    """A saved catalog in memory."""
+
+    @property
+    def size(self) -> int:
+        return len(self.getbuffer())
+
+
+def to_bytes(saved: Saved) -> bytes:
+    """Return a catalog for another process; ``Unusable`` above 20 million entries: some 500 MiB, held twice."""
+    if saved.table.rows > _MOST_SENT:
+        raise Unusable(f"cannot send a catalog of {saved.table.rows} entries: save it, and let all ranks open it")
+    file = io.BytesIO()
+    save(file, saved)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes) -> Saved:
+    return load(_InMemory(data))
 
 
 def _group(header: dict[str, Any], region: Region, members: list[list[Vector]], keys: Keys) -> FieldGroup:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import threading
 import weakref
 from collections import Counter
 from hashlib import sha256
@@ -12,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
-from penstock.data.reading.iteration import has_process_group
-from penstock.engine.waiting import Wakeup
-from penstock.errors import StateMismatch, TimedOut, Unreachable
+from penstock.data.ranks import GroupStore, torch_store
+from penstock.errors import StateMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +34,9 @@ def check_same_catalog(catalog: Contents) -> None:
     a process forked after the group was made, without a group of several ranks, or with a store that cannot compare
     (MPI's).
     """
-    store = _store()
+    store = torch_store()
     seen = _catalogs.get(catalog)
-    if store is None or store is _inherited or (seen is not None and seen() is store):
+    if store is None or (seen is not None and seen() is store):
         return
     name = catalog.root + catalog.base
     mine = {"digest": catalog.digest, "objects": len(catalog), "rank": torch.distributed.get_rank()}
@@ -66,8 +63,8 @@ def check_same_order(data: str, arguments: Mapping[str, object], remedy: str = _
     n-th set for the same data on other ranks, so every rank has to make its orders of the same data in the same
     sequence. Costs one request; otherwise, and in its errors, like ``check_same_catalog``.
     """
-    store = _store()
-    if store is None or store is _inherited:
+    store = torch_store()
+    if store is None:
         return
     compared = _orders.setdefault(store, {}).setdefault(data, [])
     if arguments in compared:
@@ -84,57 +81,14 @@ def check_same_order(data: str, arguments: Mapping[str, object], remedy: str = _
     compared.append(arguments)
 
 
-def _store() -> Any:  # noqa: ANN401  torch's Store is untyped
-    """Return the default group's store; None without a group of several ranks."""
-    if not has_process_group():
-        return None
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    return _get_default_store()
-
-
 def _hash_name(name: str) -> str:
     return sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _first(store: Any, key: str, mine: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401  see _store
+def _first(store: Any, key: str, mine: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401  torch's Store is untyped
     """Return the value that the first rank wrote under ``key``; ``mine`` if this rank is the first."""
-    from torch.distributed.distributed_c10d import PrefixStore
-
-    ours = PrefixStore("penstock", store)
-    answers: list[bytes | Exception] = []
-    answered = Wakeup()
-
-    def ask() -> None:
-        try:
-            answers.append(ours.compare_set(key, "", json.dumps(mine)))
-        except Exception as error:  # noqa: BLE001  passed to the caller
-            answers.append(error)
-        answered.set()
-
-    # On a thread: a store that is stopped, but not dead, would block the call beyond the timeout and Ctrl-C.
-    threading.Thread(target=ask, name="penstock-consistency", daemon=True).start()
-    limit_s = store.timeout.total_seconds()
-    if not answered.wait(limit_s):
-        raise TimedOut(f"the process group's store did not answer within {limit_s:.0f} s")
-    answer = answers[0]
-    if isinstance(answer, RuntimeError):
-        if "Not implemented" in str(answer):
-            return mine
-        raise Unreachable(f"lost the process group's store: {answer}") from answer
-    if isinstance(answer, Exception):
-        raise answer
-    first: dict[str, Any] = json.loads(answer)
+    try:
+        first: dict[str, Any] = json.loads(GroupStore(store).first(key, json.dumps(mine)))
+    except NotImplementedError:
+        return mine
     return first
-
-
-# The store of the parent's group: its connection belongs to the parent.
-_inherited: object = None
-
-
-def _disown() -> None:
-    global _inherited  # noqa: PLW0603  one per process
-    _inherited = _store()
-
-
-os.register_at_fork(after_in_child=_disown)
