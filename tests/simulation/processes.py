@@ -60,6 +60,7 @@ class Process:
         self.kill_after = inf
         self.seat = seat
         self._held = [make() for _, _, make in _MEMORY]
+        _started.append(self)
 
     def install(self) -> None:
         """Put its memory in the place of another's."""
@@ -69,6 +70,25 @@ class Process:
     def put_away(self) -> None:
         """Keep its memory while others run."""
         self._held = [getattr(place, name) for place, name, _ in _MEMORY]
+
+    def close(self) -> None:
+        """Close the files that it has open, as the kernel does at its end."""
+        self.install()
+        for each in tiers._tiers.values():
+            each.forget()
+        node.member.forget()
+
+
+# The processes of the run so far.
+_started: list[Process] = []
+
+
+def close_all(last: Process) -> None:
+    """End all processes that were started; ``last`` is the one whose memory is installed."""
+    last.put_away()
+    for each in _started:
+        each.close()
+    _started.clear()
 
 
 @dataclass(slots=True)

@@ -142,7 +142,9 @@ def _closed_at_last(run: Run, key: str, data: bytes, dice: Random) -> bool:
 
 
 def _dropped(run: Run, key: str, data: bytes, dice: Random) -> bool:
-    file = ps.open(run.url(key), dice.choice(("wb", "xb")), store=run.world.options)
+    mode = dice.choice(("wb", "xb"))
+    # Some stores refuse a second object at the first part.
+    file = ps.open(run.url(key), "wb" if key in run.world.store.objects else mode, store=run.world.options)
     _fill(file, data, dice)
     del file
     return False

@@ -23,7 +23,7 @@ from penstock.engine.read import hedging
 from penstock.engine.transport import loop
 from penstock.engine.write import parts
 from tests.simulation.clock import START_S, Clock, Dice, replaced
-from tests.simulation.processes import Crowd, Killed, Process, Stuck
+from tests.simulation.processes import Crowd, Killed, Process, Stuck, close_all
 from tests.simulation.store import BUCKET, SimulatedStore
 from tests.simulation.wire import Wire, connected
 
@@ -91,6 +91,7 @@ class World:
                 yield
             finally:
                 self.process.alive = False
+                close_all(self.process)
                 outside.install()
 
     @property
