@@ -283,6 +283,19 @@ def test_refusals_while_new_credentials_are_loaded_are_about_the_old_ones(held, 
     assert not held.renew(), "new ones that are refused at once are not waited for again"
 
 
+def test_a_refusal_soon_after_a_renewal_in_time_waits_for_the_next_credentials(held, scripted, clock):
+    held.refresh_if_due()
+    clock[0] += 3400
+    held.refresh_if_due()
+    clock[0] += 5
+    scripted.gate.clear()
+    held.renew()
+    assert held.renew()
+    scripted.gate.set()
+    held._renewal.join()
+    assert held.current().access_key == "id-3"
+
+
 def test_due_reports_pending_first_load_expiry_and_invalidation(held, clock):
     assert held.due()
     held.current()

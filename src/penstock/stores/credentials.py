@@ -47,6 +47,8 @@ class _CredentialState(NamedTuple, Generic[C]):
     due: float
     expires: float
     renewed: float
+    # Whether they were loaded because the store had refused the ones before.
+    forced: bool
 
 
 class RefreshingCredentials(Generic[C]):
@@ -119,7 +121,7 @@ class RefreshingCredentials(Generic[C]):
             new = self._renewal is not None and self._renewal.is_alive()
         if new:
             return self._helps
-        self._helps = state is None or not 0 <= now - state.renewed <= _SOON_S
+        self._helps = state is None or not (state.forced and 0 <= now - state.renewed <= _SOON_S)
         self.invalidate()
         self._renewal = threading.Thread(target=self._renewed, name="penstock-credentials", daemon=True)
         self._renewal.start()
@@ -154,9 +156,9 @@ class RefreshingCredentials(Generic[C]):
         pause = min(_PAUSE_S, left / 2) if left > 0 else _PAUSE_S
         due = max(expires - _MARGIN_S, now + pause)
         renewed = self._now() if old is not None else -math.inf
-        self._state = _CredentialState(credentials, due, max(expires, due), renewed)
+        refused = old is not None and old.due == -math.inf
+        self._state = _CredentialState(credentials, due, max(expires, due), renewed, refused)
         if old is not None:
-            refused = old.due == -math.inf
             _LOG.log(
                 logging.WARNING if refused else logging.INFO,
                 "credentials were renewed%s; %s",
