@@ -7,6 +7,7 @@ import os
 import signal
 import tarfile
 
+import numpy as np
 import pytest
 import torch.distributed as dist
 
@@ -43,6 +44,9 @@ def server():
                 for name in ("a.txt", "b.txt"):
                     file.addfile(tarfile.TarInfo(name), io.BytesIO(b""))
             server.put("bucket", f"shards/{number}.tar", archive.getvalue())
+            server.put(
+                "bucket", f"tokens/{number}.bin", np.arange(number * 100, number * 100 + 50, dtype="<u2").tobytes()
+            )
         yield server
 
 
@@ -74,8 +78,13 @@ def _walked():
     return dataset.catalog.version, len(dataset), dataset[7].key
 
 
+def _tokens():
+    dataset = ps.TokenDataset.from_shards("s3://bucket/tokens/", length=25, dtype="uint16", output="numpy")
+    return dataset.contents.digest, len(dataset), dataset.url_of(7)
+
+
 def _started():
-    return _listed(), _walked()
+    return _listed(), _walked(), _tokens()
 
 
 def test_the_requests_of_a_start_do_not_grow_with_the_ranks(server, tmp_path):

@@ -686,7 +686,7 @@ def _share(given: Any, arguments: tuple[object, ...], make: Callable[[], Catalog
     urls = [given] if isinstance(given, str) or not hasattr(given, "__iter__") else [*given]
     if not switch(share, "share") or is_own(urls):
         return make()
-    call = f"catalog of {[*map(os.fspath, urls)]} {arguments!r}"
+    call = f"catalog of {urls!r} {arguments!r}"
 
     def pack(catalog: Catalog) -> bytes:
         return to_bytes(catalog._saved())  # noqa: SLF001  of this file

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+import pickle
 from copy import copy
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, overload
 
@@ -21,12 +23,14 @@ from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes
 from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.order.sampling import sample_number
+from penstock.data.ranks import is_own, share_result
 from penstock.data.shards.registry import is_shard
 from penstock.data.shards.tokens import KINDS, DatatroveIndex, MegatronIndex, TokenFile, token_dtype
 from penstock.data.tokens.runs import TokenReading, block_sizes, fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, TokenFiles, Windows
 from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
 from penstock.errors import Damaged, NotFound, Unusable, kind_of, public_url
+from penstock.source import open_source
 from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 Format = Literal["megatron", "raw", "llmc", "npy"]
 
 _MOST_TOKENS = 1 << 48  # of a window or stride: bytes of them fit 64 bits
+_MOST_SENT = 20_000_000  # documents
 _TOGETHER = 16  # transformed samples that a thread makes at a time; others make the next ones meanwhile
 
 
@@ -447,11 +452,38 @@ def open_files(
     """Return the files that ``urls`` name, in order, with their units.
 
     Costs the requests of ``find_shards``, those of the headers and indexes, and a HEAD of the index of each file that
-    is named by itself.
+    is named by itself. Of a process group, one rank makes them: see ``Catalog.scan``.
     """
     if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
         raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
     given = urls if isinstance(urls, (str, os.PathLike, set, frozenset)) else [*urls]
+    listed = [given] if isinstance(given, (str, os.PathLike)) else [*given]
+    if is_own(listed):
+        return _find_files(given, manner, store)
+    call = f"tokens of {listed!r} {manner!r} {store!r}"
+    return share_result(
+        call,
+        lambda: _find_files(given, manner, store),
+        _pack_files,
+        partial(_unpack_files, os.fspath(listed[0]), store),
+    )
+
+
+def _pack_files(files: TokenFiles) -> bytes:
+    if sum(len(offsets) for offsets, _ in files.units) > _MOST_SENT:
+        raise Unusable("tokens with more than 20 million documents are too many to be sent to other ranks")
+    # Options may hold secrets.
+    return pickle.dumps(files[1:])
+
+
+def _unpack_files(url: str, store: StoreOptions | str | None, data: bytes) -> TokenFiles:
+    # From a rank of this job, as in torch's own collectives.
+    return TokenFiles(open_source(url, store)[0], *pickle.loads(data))  # noqa: S301
+
+
+def _find_files(
+    given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], manner: Manner, store: StoreOptions | str | None
+) -> TokenFiles:
     plain = TokenFile(manner.dtype, "" if manner.format == "megatron" else manner.format)
     shards = find_shards(given, plain, {}, store)
     if beside := [each.key for each in shards.found if each.key.endswith(_BESIDE)]:
