@@ -144,6 +144,22 @@ def test_killed_maker_leaves_the_work_to_the_next():
         assert status() == -signal.SIGKILL
 
 
+def test_stopped_maker_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(node_copy, "_PATIENCE_S", 0.2)
+    ours, theirs = os.pipe()
+
+    def stop():
+        with node_region(DIGEST, SIZE):
+            os.write(theirs, os.getpid().to_bytes(8, "little"))
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    with forked(stop) as status:
+        maker = int.from_bytes(os.read(ours, 8), "little")
+        check_own()
+        os.kill(maker, signal.SIGCONT)
+        assert status() == 0
+
+
 def test_many_processes_fill_the_copy_once():
     ready, tell = os.pipe()
     done, finish = os.pipe()
