@@ -31,6 +31,7 @@ MUTANTS = {
         "engine/read/hedging.py",
         "        response.version = twin.version\n",
         "        pass\n",
+        ("read_span", "pinned"),
     ),
     # The guard of ``fits`` against a read that has begun anew holds only for answers of one cycle of the loop: a store
     # that has just ignored a range is asked for the whole object, and no request is in flight then.
@@ -46,6 +47,7 @@ MUTANTS = {
         "engine/read/spanread.py",
         "        if got and self.span.etag and self.policy",
         "        if got and self.policy",
+        ("read_file", "pinned"),
     ),
     "resume-unpinned": Mutant(
         "the rest of a body is requested without its version",

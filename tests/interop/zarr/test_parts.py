@@ -6,7 +6,7 @@ import zarr
 
 import penstock as ps
 from penstock.errors import AlreadyExists, ChecksumMismatch, StateMismatch, Unusable
-from penstock.interop.zarr import Store, copy, parts, rechunk, regions
+from penstock.interop.zarr import Store, copy, parts, rechunk
 
 SHAPE, FORM = (24, 8), {"chunks": {"time": 1}, "shards": {"time": 2}}
 
@@ -15,7 +15,7 @@ SHAPE, FORM = (24, 8), {"chunks": {"time": 1}, "shards": {"time": 2}}
 def source(tmp_path, monkeypatch):
     """Return a group of two arrays whose copy has 14 regions, in parts of three."""
     monkeypatch.setattr(parts, "_PART_REGIONS", 3)
-    monkeypatch.setattr(regions, "_WORTHWHILE_BYTES", 0)
+    monkeypatch.setattr(rechunk, "_WORTHWHILE_BYTES", 0)
     url = f"{tmp_path}/from.zarr"
     group = zarr.open_group(Store(url), mode="w", attributes={"title": "x"})
     for name, size in (("a", 24), ("b", 4)):
