@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Files whose functions run in any thread each time the call is repeated: lower a limit when a file goes.
-MOST = {"open_read": 27, "from_prefix": 37, "loader_epoch": 43, "zarr_open": 50, "zarr_epoch": 50}
+MOST = {"open_read": 27, "from_prefix": 39, "loader_epoch": 43, "zarr_open": 50, "zarr_epoch": 50}
 
 
 @pytest.fixture(scope="module")

@@ -241,7 +241,7 @@ def test_a_result_that_cannot_be_sent_is_found_by_each(tcp):
         ("memory://shelf/a", True),
     ],
 )
-def test_stores_of_one_machine_or_process_are_told_from_shared_ones(url, own):
+def test_stores_of_one_machine_or_process_are_not_shared(url, own):
     assert is_own([url]) is own
 
 

@@ -11,5 +11,6 @@ its code (``torchfile/scanner``); ``torchfile/load`` has torch make the objects,
 ``gather``, which compares every block before it hands a piece on; ``staging`` moves it to a GPU.
 
 ``ps.save`` and ``ps.load`` are steps of ``torchfile/`` alone. Several ranks save and load through ``dcp/``
-(``run/ranks`` calls it for a manager). ``safetensors/`` has its own format; ``lightning`` its plugins.
+(``run/ranks`` calls it for a manager), whose index is made of ``columns``. ``safetensors/`` has its own format;
+``lightning`` its plugins.
 """

@@ -6,6 +6,7 @@
    arrays, and ``tokens/`` of files of tokens. ``shards/`` knows the formats of objects that hold many samples.
 4. ``loading/`` transforms the samples in threads or workers, and gives batches, their state and a report.
 
-``region`` is the memory that a process and its workers share: catalogs, epochs and counters are in it. ``unpacking``
-decodes compressed files within a budget.
+``region`` is the memory that a process and its workers share: catalogs, epochs and counters are in it; ``node_copy``
+gives the processes of a node one copy of a saved catalog. ``ranks`` sends to all ranks what one of them has listed.
+``unpacking`` decodes compressed files within a budget.
 """

@@ -1,7 +1,7 @@
 """The store of torch's process group, and results that one rank finds for all.
 
-No rank waits for one that does not answer: there is no collective operation, and whoever hears nothing finds the result
-alone.
+No rank waits for one that does not answer: there is no collective operation, and a rank that hears nothing finds the
+result alone.
 """
 
 from __future__ import annotations

@@ -320,7 +320,7 @@ def test_processes_that_put_and_take_at_once_never_see_the_bytes_of_another_bloc
     assert wrong.value == 0
 
 
-def test_a_board_is_of_no_use_in_another_process_that_is_no_worker():
+def test_a_pickled_board_is_left_out_unless_a_worker_is_started():
     assert pickle.loads(pickle.dumps(BlockBoard(1 << 12))) is None
 
 

@@ -76,7 +76,7 @@ def test_every_leftover_is_a_suspect(names, prefix, shards):
     assert not [each for each, suspect in zip(names, suspects, strict=True) if not suspect and left.mark(each)]
 
 
-def test_names_of_data_are_no_suspects():
+def test_names_of_data_are_not_suspected():
     found = Leftovers("x/").suspects(Names.of([f"x/{each}".encode() for each in DATA]), 2)
     # Names with "_" in front may be leftovers among shards.
     assert [name for name, suspect in zip(DATA, found, strict=True) if suspect] == ["cat/_DSC0001.jpg", *DATA[2:4]]

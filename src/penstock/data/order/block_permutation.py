@@ -386,7 +386,7 @@ class BlockShuffle:
     Example:
         >>> order = ps.order.BlockShuffle(block_samples=2, window_blocks=1)
         >>> order.epoch(8, seed=0, epoch=0)(np.arange(8))
-        array([2, 3, 0, 1, 5, 4, 7, 6])
+        array([2, 3, 1, 0, 5, 4, 7, 6])
         >>> dataset = ps.IterableDataset.from_prefix("s3://bucket/train/", shuffle=ps.order.BlockShuffle(60))
     """
 

@@ -235,7 +235,7 @@ def by_sample(weights: ArrayLike) -> NDArray[np.float64]:
 
 
 def _is_fixed(weights: object) -> TypeGuard[NDArray[np.float64]]:
-    """Return whether nobody can change an array of float64 through NumPy, so that it needs no copy."""
+    """Return whether an array of float64 cannot be changed through NumPy, so that it needs no copy."""
     each: object = weights
     while isinstance(each, np.ndarray):
         if each.flags.writeable or each.dtype != np.float64:

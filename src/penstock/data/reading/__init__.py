@@ -3,5 +3,6 @@
 1. ``iteration``: each iteration has an epoch, a rank and a worker.
 2. ``reading`` yields items in order, read ahead: ``objects``, one or several for a sample, ``runs`` of a shard, or
    ``chunks`` that are decoded once for several samples; ``joint`` joins several readings.
+   Workers of a loader share the blocks that one of them reads (``sharing``).
 3. A transform receives each object as a ``sample``.
 """

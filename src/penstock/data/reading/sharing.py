@@ -150,7 +150,7 @@ class BlockBoard:
         return None if row is None or row[_STATE] == _THERE or row[_OWNER] != os.getpid() else row
 
     def _is_gone(self, row: Any) -> bool:  # noqa: ANN401  see _find
-        """Return whether the bytes were overwritten, or whoever reads them has not confirmed it for long."""
+        """Return whether the bytes were overwritten, or the process that reads them has not confirmed it for long."""
         if row[_STATE] == _THERE:
             return bool(self._heads[0] - row[_PLACE] > self._ring_bytes)
         return bool(monotonic_ns() - row[_STATE] > _VOID_NS) or not _is_alive(int(row[_OWNER]))

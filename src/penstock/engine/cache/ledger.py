@@ -228,7 +228,7 @@ class Ledger:
         return int(self._state.read(_COUNT, _COUNT_AT)[0]) > 0
 
     def begin_count(self, *, unknown: bool = False) -> None:
-        """Begin a recount; with ``unknown``, nobody gets the lock before it has ended. Within the lock."""
+        """Begin a recount; with ``unknown``, no process gets the lock before it has ended. Within the lock."""
         self._state.fill()
         self._state.write(_COUNT, _COUNT_AT, self._slices, 0, 0, int(unknown))
         if unknown:

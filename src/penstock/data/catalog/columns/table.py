@@ -340,7 +340,7 @@ def gather_regions(table: Table, *, anew: bool = False) -> Table:
     region, rows, count, form = Region(vectors[-1].stop), table.rows, len(table.keys), table.format
     origin = table.keys.origin if isinstance(table.keys, Derived) else None
     group, keys = table.group, None if table.group is None else table.keys
-    # A table that nobody else has is freed vector by vector.
+    # A table without another user is freed vector by vector.
     del table
     for at, vector in enumerate(vectors):
         region.view[vector.offset : vector.stop] = values[at].values.view(np.uint8).data if vector.bytes else b""
