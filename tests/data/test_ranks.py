@@ -169,12 +169,12 @@ def _dies(how):
 
     if dist.get_rank() == 1:
         try:
-            return share_result("this", make, str.encode, bytes.decode)
+            return share_result("this", (), make, str.encode, bytes.decode)
         except KeyboardInterrupt:
             return "interrupted"
     # After the other has begun; the store is of this process.
     dist.barrier()
-    found = share_result("this", lambda: "alone", str.encode, bytes.decode)
+    found = share_result("this", (), lambda: "alone", str.encode, bytes.decode)
     if how == signal.SIGSTOP:
         os.kill(pids[1], signal.SIGCONT)
     return found
@@ -190,8 +190,8 @@ def _large():
     """Send more than a piece, and refuse more than the limit."""
     shared._PIECE_BYTES, shared._MOST_BYTES = 1000, 40_000
     noise = [os.urandom(size) for size in (0, 1, 999, 1000, 1001, 30_000)]
-    fit = [share_result(f"{number}", lambda each=each: each, bytes, bytes) for number, each in enumerate(noise)]
-    over = share_result("over", lambda: os.urandom(50_000), bytes, bytes)
+    fit = [share_result(f"{number}", (), lambda each=each: each, bytes, bytes) for number, each in enumerate(noise)]
+    over = share_result("over", (), lambda: os.urandom(50_000), bytes, bytes)
     return b"".join(fit), len(fit[-1]), over
 
 
@@ -204,7 +204,7 @@ def test_results_come_in_pieces_and_one_beyond_the_limit_is_found_by_each(init_m
 
 def _in_a_child():
     ours, theirs = os.pipe()
-    with forked(lambda: os.write(theirs, str(share_result("child", os.getpid, str, int)).encode())) as status:
+    with forked(lambda: os.write(theirs, str(share_result("child", (), os.getpid, str, int)).encode())) as status:
         assert status() == 0
     return int(os.read(ours, 20))
 
@@ -215,14 +215,14 @@ def test_a_forked_child_of_a_rank_finds_for_itself(tcp):
 
 
 def test_without_a_group_the_result_is_found_at_once():
-    assert share_result("alone", lambda: 7, str, int) == 7
+    assert share_result("alone", (), lambda: 7, str, int) == 7
 
 
 def _fails_to_encode():
     def encode(_value):
         raise Unusable("cannot be saved")
 
-    return share_result("odd", os.getpid, encode, int)
+    return share_result("odd", (), os.getpid, encode, int)
 
 
 def test_a_result_that_cannot_be_sent_is_found_by_each(tcp):
@@ -249,12 +249,24 @@ def test_no_url_is_not_shared():
     assert is_own([])
 
 
-def _arguments():
-    """Functions are alike on all ranks, whatever their addresses."""
-    return len(ps.Catalog.scan("s3://bucket/train/", labels=lambda key: key.split("/")[0]).classes)
+def first_folder(key):
+    return key.split("/")[0]
 
 
-def test_calls_with_functions_are_shared(server, tcp):
-    found, requests = _requests(server, _arguments, 3, tcp)
+def _named():
+    return len(ps.Catalog.scan("s3://bucket/train/", labels=first_folder).classes)
+
+
+def test_calls_with_a_function_of_a_module_are_shared(server, tcp):
+    found, requests = _requests(server, _named, 3, tcp)
     assert found == [5] * 3
     assert requests <= 4
+
+
+def _own_classes():
+    mine = str(dist.get_rank())
+    return ps.Catalog.scan("s3://bucket/train/", labels=lambda key: mine if key.startswith("0") else "rest").classes
+
+
+def test_functions_that_hold_values_of_their_rank_are_called_on_that_rank(tcp):
+    assert ranks(2, tcp, _own_classes) == [("0", "rest"), ("1", "rest")]

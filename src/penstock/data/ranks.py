@@ -107,7 +107,7 @@ _calls: WeakKeyDictionary[Any, tuple[int, Counter[str]]] = WeakKeyDictionary()
 
 # Schemes of stores that each machine, or each process, has for itself.
 _OWN = {"file", "memory"}
-# Of a function in the text of a call: the address differs between processes.
+# Of a function in the options of a store: the address differs between processes.
 _ADDRESS = re.compile(" at 0x[0-9a-f]+")
 
 
@@ -121,18 +121,28 @@ def is_own(urls: Sequence[str | os.PathLike[str]]) -> bool:
     return place.local or scheme in _OWN or scheme.startswith("fsspec+")
 
 
-def share_result(call: str, make: Callable[[], _T], encode: Callable[[_T], bytes], decode: Callable[[bytes], _T]) -> _T:
+def share_result(
+    call: str,
+    arguments: object,
+    make: Callable[[], _T],
+    encode: Callable[[_T], bytes],
+    decode: Callable[[bytes], _T],
+) -> _T:
     """Return the result of ``make``, which one rank of the process group calls for all that make the same call.
 
-    The n-th call of each rank with the same text ``call`` has one result: the first rank to come calls ``make``, and
-    sends the result through the group's store, or its error, which all others raise. They make the call themselves if
-    that rank is silent for 20 s, is interrupted, or cannot send the result. Without a group, in a child of its ranks,
-    and with a store that cannot compare (MPI's), each calls ``make``.
+    The n-th call of each rank with the same text ``call`` and equal ``arguments`` has one result: the first rank to
+    come calls ``make``, and sends the result through the group's store, or its error, which all others raise. They make
+    the call themselves if that rank is silent for 20 s, is interrupted, or cannot send the result. Without a group, in
+    a child of its ranks, and with a store that cannot compare (MPI's), each calls ``make``; also with arguments that
+    cannot be pickled: a lambda may hold values of its rank.
     """
     store = torch_store()
     if store is None:
         return make()
-    call = _ADDRESS.sub("", call)
+    try:
+        call = f"{_ADDRESS.sub('', call)} {sha256(pickle.dumps(arguments)).hexdigest()}"
+    except Exception:  # noqa: BLE001  of any class of the user's
+        return make()
     number, calls = _calls.setdefault(store, (len(_calls), Counter()))
     key = f"shared/{number}/{sha256(call.encode('utf-8', 'surrogateescape')).hexdigest()}/{calls[call]}"
     calls[call] += 1

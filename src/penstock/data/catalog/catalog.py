@@ -134,7 +134,7 @@ class Catalog(Contents):
                 installed.
             share: With a process group of several ranks, list on one of them and send the catalog to the others: the
                 n-th call with the same arguments has the same result on all ranks. A rank that hears nothing for 20 s
-                lists for itself. Not for local folders.
+                lists for itself. Not for local folders, nor with a lambda as an argument.
             store: Options, or the name of a profile; default: environment and profile.
 
         Returns:
@@ -177,8 +177,8 @@ class Catalog(Contents):
                     raise NotFound(message, url=source.url(prefix))
             return catalog if labels is None else catalog.with_labels(labels)
 
-        arguments = (include, exclude, labels, group, fields, missing, allow_empty, store)
-        return _share(url, arguments, scan, share=share)
+        arguments = ("scan", include, exclude, labels, group, fields, missing, allow_empty)
+        return _share(url, arguments, store, scan) if switch(share, "share") else scan()
 
     @classmethod
     def from_inventory(
@@ -297,7 +297,8 @@ class Catalog(Contents):
             table = read_shard_indexes(shards, labels, progress=progress, allow_empty=allow_empty)
             return make_catalog(shards.source.root, shards.base, table)
 
-        return _share(given, (format, arguments, labels, index, allow_empty, store), find, share=share)
+        said = ("from_shards", format, arguments, labels, index, allow_empty)
+        return _share(given, said, store, find) if switch(share, "share") else find()
 
     @classmethod
     def open(
@@ -682,16 +683,15 @@ def _from_saved(found: Saved) -> Catalog:
     return catalog
 
 
-def _share(given: Any, arguments: tuple[object, ...], make: Callable[[], Catalog], *, share: bool) -> Catalog:  # noqa: ANN401  as find_shards takes
+def _share(given: Any, arguments: object, store: object, make: Callable[[], Catalog]) -> Catalog:  # noqa: ANN401  as find_shards takes
     urls = [given] if isinstance(given, str) or not hasattr(given, "__iter__") else [*given]
-    if not switch(share, "share") or is_own(urls):
+    if is_own(urls):
         return make()
-    call = f"catalog of {urls!r} {arguments!r}"
 
     def pack(catalog: Catalog) -> bytes:
         return to_bytes(catalog._saved())  # noqa: SLF001  of this file
 
-    return share_result(call, make, pack, lambda data: _from_saved(from_bytes(data)))
+    return share_result(f"{urls!r} {store!r}", arguments, make, pack, lambda data: _from_saved(from_bytes(data)))
 
 
 def scan_all(url: str, store: StoreOptions | str | None, exclude: str | Iterable[str] = ()) -> Catalog:

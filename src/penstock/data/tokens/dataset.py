@@ -460,9 +460,10 @@ def open_files(
     listed = [given] if isinstance(given, (str, os.PathLike)) else [*given]
     if is_own(listed):
         return _find_files(given, manner, store)
-    call = f"tokens of {listed!r} {manner!r} {store!r}"
+    call = f"tokens of {listed!r} {store!r}"
     return share_result(
         call,
+        manner,
         lambda: _find_files(given, manner, store),
         _pack_files,
         partial(_unpack_files, os.fspath(listed[0]), store),
