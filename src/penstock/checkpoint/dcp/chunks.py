@@ -44,7 +44,8 @@ class StoredChunks(Sequence[ChunkStorageMetadata]):
 
     @cached_property
     def _boxes(self) -> Boxes:
-        assert self._load_boxes is not None  # noqa: S101  only of chunks that are no grid
+        # Chunks that do not form a grid have boxes.
+        assert self._load_boxes is not None  # noqa: S101  for mypy
         return self._load_boxes()
 
     def __len__(self) -> int:
@@ -145,7 +146,7 @@ def count_cells(size: _Shape, steps: _Shape) -> int:
 
 
 def find_steps(size: _Shape, boxes: Boxes) -> _Shape | None:
-    """Return the steps of the grid whose cells ``boxes`` are, in row-major order; None if they are no such grid."""
+    """Return the steps of the grid that ``boxes`` form, in row-major order; None if they do not form one."""
     steps = tuple(int(boxes[0, 1, dimension]) for dimension in range(len(size))) if len(boxes) else (1,) * len(size)
     cells = [-(-length // step) for length, step in zip(size, steps, strict=True)]
     if prod(cells) != len(boxes):

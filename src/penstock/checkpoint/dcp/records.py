@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 
 KIND = "dcp"
 _FOREIGN = 'this planner has additional data, which only torch\'s layout can store: StorageWriter(url, layout="torch")'
-_BYTES = 255  # the kind of an item that is no tensor; a tensor's is the number of its dtype
+# The kind of an item of bytes; that of a tensor is the number of its dtype.
+_BYTES = 255
 # Rows that are read to save a request: as many bytes as gather reads for that.
 _GAP_ROWS = (256 << 10) // ROW.itemsize
 
@@ -99,7 +100,7 @@ def check_size(plans: Sequence[SavePlan]) -> None:
             data = item.tensor_data
             count += 1
             if data is not None:
-                # Boxes, if chunks are no grid, and digests.
+                # Boxes, if chunks do not form a grid, and digests.
                 sizes = data.chunk.sizes
                 size_bytes = sizes.numel() * data.properties.dtype.itemsize
                 index_bytes += 16 * len(sizes) + size_bytes // BLOCK_BYTES * DIGEST_BYTES

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _new = tuple.__new__
 _TEXTS = 1 << 12  # objects whose texts are kept
 _SHOWN = 5  # entries, classes and columns in a notebook
-# Between two ranges, fetched and thrown away: a request of its own costs more.
+# Most bytes between two ranges of one request, which are read and dropped: a second request costs more.
 GAP_BYTES = 64 << 10
 _SLICE = 1 << 15  # entries that are handled together
 

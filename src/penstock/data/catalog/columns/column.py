@@ -243,7 +243,7 @@ class Numbers:
 
 
 class Packing:
-    """One block of memory that workers map, to be filled; a block below 64 KiB is pickled with its holder.
+    """Arrays to be filled in one block of memory, which workers map; below 64 KiB, it is pickled instead.
 
     Attributes:
         arrays: An array of each type and length that was asked for, to be written to.
