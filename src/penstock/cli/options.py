@@ -39,6 +39,10 @@ Processes = Annotated[
         help="Processes that copy small objects. Default: as many as processors, up to 4.",
     ),
 ]
+PartProcesses = Annotated[
+    int | None,
+    Option("--processes", metavar="N", min=1, max=1024, help="Processes that share the parts. Default: this one."),
+]
 
 SourceTree = Annotated[
     str, Argument(metavar="SOURCE", help="s3://bucket/prefix, or a directory; a / at its end makes no difference.")
@@ -199,9 +203,9 @@ def cluster(address: str | None) -> Ray | None:
     return None if address is None else Ray(address=address)
 
 
-def in_job(job: str | None, part: str | None, ray: str | None) -> dict[str, Any]:
+def in_job(job: str | None, part: str | None, ray: str | None, processes: int | None = None) -> dict[str, Any]:
     """Return the arguments of a function that does its work in parts, if a job is wanted."""
-    given = {"job": job, "part": part, "on": cluster(ray)}
+    given = {"job": job, "part": part, "on": cluster(ray), "processes": processes}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -93,6 +93,7 @@ def index(
     job: str | os.PathLike[str] | None = None,
     part: None = None,
     on: Ray | None = None,
+    processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> Catalog: ...
@@ -114,6 +115,7 @@ def index(
     job: str | os.PathLike[str] | None = None,
     part: str,
     on: Ray | None = None,
+    processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> Catalog | None: ...
@@ -134,6 +136,7 @@ def index(  # noqa: PLR0913  each is named in the call
     job: str | os.PathLike[str] | None = None,
     part: str | None = None,
     on: Ray | None = None,
+    processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> Catalog | None:
@@ -164,6 +167,7 @@ def index(  # noqa: PLR0913  each is named in the call
         job: Folder for the records, for shards; the catalog is written once all parts are done.
         part: This process's share of the parts, such as ``"3/16"``; with ``job``.
         on: Ray cluster that does the parts; with ``job``.
+        processes: Processes of this machine that share the parts; None: as many as processors; with ``job``.
         progress: As for ``Catalog.scan``; for shards a bar of shards and their bytes.
         store: Options of the store that holds ``url`` and ``dest``; not used for a local ``dest``.
 
@@ -188,10 +192,10 @@ def index(  # noqa: PLR0913  each is named in the call
     """
     how = _IndexOptions(include, exclude, labels, restart, format, fields, key, missing, skip, index)
     if job is None:
-        require_job(part, on)
+        require_job(part, on, processes)
         return _index_here(url, dest, how, progress=progress, store=store)
     operation = _make_operation(url, dest, how, store)
-    found = complete_job(operation, job, JobOptions(part, on, progress), operation.catalog)
+    found = complete_job(operation, job, JobOptions(part, on, progress, processes), operation.catalog)
     return None if found is None else make_catalog(found.root, found.base, found.table)
 
 

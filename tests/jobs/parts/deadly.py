@@ -41,6 +41,8 @@ class Deadly(Operation):
             with Path(f"{self.folder}/deaths").open("a") as file:
                 file.write(f"{number}\n")
             os.kill(os.getpid(), signal.SIGKILL)
+        with Path(f"{self.folder}/began").open("a") as file:
+            file.write(f"{os.getpid()}\n")
         time.sleep(self.pause_s)
         Path(f"{self.folder}/{number}").write_text(
             f"{'torch' in sys.modules} {os.environ.get('RAY_NODE_ID', os.getppid())}"

@@ -25,6 +25,7 @@ from benchmarks import server as load_server
 from penstock.errors import Unreachable, Unusable
 from penstock.interop.zarr import Store
 from penstock.jobs.parts import carriers
+from penstock.jobs.parts.attempts import PartAttempt
 from penstock.jobs.parts.carriers import Here, carrier
 from penstock.jobs.parts.operation import JobPart, Means
 from penstock.jobs.parts.records import Records
@@ -422,7 +423,7 @@ class TestRefusals:
         monkeypatch.setattr(on_ray._ray, "get_runtime_context", lambda: context)
         monkeypatch.setattr(on_ray._ray, "nodes", lambda: nodes)
         means = Means(Records(f"{tmp_path}/job", StoreOptions()))
-        attempt = carriers._Attempt(JobPart(0, (0, 1, 10), again=False))
+        attempt = PartAttempt(JobPart(0, (0, 1, 10), again=False))
         if alive:
             assert on_ray._result("ref", attempt, means).deaths == 0
         else:

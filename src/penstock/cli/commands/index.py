@@ -6,7 +6,18 @@ from typing import Annotated, Any
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import Exclude, IncludeUrl, JobFolder, JsonOne, OnRay, Part, Store, in_job, with_store
+from penstock.cli.options import (
+    Exclude,
+    IncludeUrl,
+    JobFolder,
+    JsonOne,
+    OnRay,
+    Part,
+    PartProcesses,
+    Store,
+    in_job,
+    with_store,
+)
 from penstock.cli.output import aside, readable, write_row
 from penstock.display import counted
 from penstock.errors import Damaged, Unusable
@@ -27,6 +38,7 @@ def index(
     job: JobFolder = None,
     part: Part = None,
     ray: OnRay = None,
+    processes: PartProcesses = None,
     json: JsonOne = False,
     kind: Annotated[
         str | None, Option("--format", metavar="tar|…", help="Index the samples inside shards of this format.")
@@ -61,7 +73,7 @@ def index(
     given = {"format": kind, "fields": names, "key": key, "missing": missing, "skip": skip, "index": side}
     how: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how |= {"include": include or [], "exclude": exclude or [], "labels": labels}
-    parts = in_job(job, part, ray)
+    parts = in_job(job, part, ray, processes)
     if parts and refresh:
         raise Unusable("--job and --refresh exclude one another: leave out --refresh")
     if refresh:

@@ -176,10 +176,8 @@ def resume(
         raise Unusable(f"unknown operation {plan.operation!r}: install a newer version", url=records.url)
     module, shown = _OPERATIONS[plan.operation]
     options: dict[str, Any] = {"part": part, "on": cluster(ray), "store": store}
-    if plan.operation in _WITH_PROCESSES:
+    if processes is not None or plan.operation in _SHARING:
         options["processes"] = processes
-    elif processes is not None:
-        raise Unusable(f"--processes is for copies and comparisons, and this job is {plan.operation}: leave it out")
     with aside(options["on"]):
         done = import_module(module).resume(records, plan, **options)
     shown(done, as_json=json)
@@ -211,4 +209,5 @@ _OPERATIONS: dict[str, tuple[str, Any]] = {
     "index": ("penstock.jobs.index", show_index),
     "zarr_copy": ("penstock.interop.zarr.parts", show_arrays),
 }
-_WITH_PROCESSES = {"sync", "verify"}
+# Operations whose processes share small objects, by default several; those of others share parts.
+_SHARING = {"sync", "verify"}

@@ -14,6 +14,7 @@ from penstock.cli.options import (
     JsonOne,
     OnRay,
     Part,
+    PartProcesses,
     Store,
     in_job,
     size_bytes,
@@ -41,6 +42,7 @@ def pack(
     job: JobFolder = None,
     part: Part = None,
     ray: OnRay = None,
+    processes: PartProcesses = None,
     json: JsonOne = False,
     kind: Annotated[str, Option("--format", metavar="tar|zip|parquet|mds", help="Format of the shards.")] = "tar",
     columns: Annotated[
@@ -64,7 +66,7 @@ def pack(
     Objects with the same name up to the first dot form one sample. Each shard appears in one step, and is read back.
     Repeat an interrupted command to continue it. Exit code 1 if there are no objects.
     """
-    parts = in_job(job, part, ray)
+    parts = in_job(job, part, ray, processes)
     how: dict[str, Any] = {
         "columns": None if columns is None else dict(_pair(each) for each in columns.split(",")),
         "include": include or [],

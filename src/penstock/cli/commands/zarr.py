@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, Store, in_job, size_bytes, with_store
+from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, PartProcesses, Store, in_job, size_bytes, with_store
 from penstock.cli.output import INTERRUPTED, aside, json_line, readable, save_page, write, write_row
 from penstock.display import counted
 from penstock.errors import Unusable
@@ -37,6 +37,7 @@ def copy(
     job: JobFolder = None,
     part: Part = None,
     ray: OnRay = None,
+    processes: PartProcesses = None,
     json: Annotated[bool, Option("--json", help="One JSON object per line, for each array.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Print what would be done, a line for each array.")] = False,
     resume: Annotated[bool, Option("--resume", help="Go on with an unfinished copy, if there is one.")] = False,
@@ -73,7 +74,7 @@ def copy(
         "resume": resume,
         "overwrite": overwrite,
     }
-    parts = in_job(job, part, ray)
+    parts = in_job(job, part, ray, processes)
     if not parts:
         _copy_here(source, dest, CopyOptions(**how), store, as_json=json)
         return

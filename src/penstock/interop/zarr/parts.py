@@ -18,7 +18,7 @@ from penstock.errors import StateMismatch, Unusable, public_url
 from penstock.interop.zarr.rechunk import MEMORY_BYTES, Copied, CopyOptions, CopyRun
 from penstock.jobs.parts.operation import Operation, Planned
 from penstock.jobs.parts.records import Records
-from penstock.jobs.parts.run import Job, JobOptions, check_apart
+from penstock.jobs.parts.run import Job, JobOptions, check_apart, require_job
 from penstock.jobs.syncing.job import cut_keys, join_neighbours
 from penstock.options import StoreOptions
 from penstock.schema import COUNT
@@ -52,6 +52,7 @@ def copy(
     job: str | os.PathLike[str] | None = None,
     part: str | None = None,
     on: Ray | None = None,
+    processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> Copied:
@@ -88,6 +89,7 @@ def copy(
         job: Folder for the records, outside both; default: none are written but the journal.
         part: This process's share of the parts, such as ``"3/16"``; with ``job``.
         on: Ray cluster that does the parts; with ``job``.
+        processes: Processes of this machine that share the parts; None: as many as processors; with ``job``.
         progress: Show a bar on standard error; by default if that is a terminal and rich is installed.
         store: Options of both sides, or the name of a profile.
 
@@ -114,8 +116,7 @@ def copy(
         True
     """
     if job is None:
-        if part is not None or on is not None:
-            raise Unusable("part= and on= distribute the parts of a job: pass job=, a folder for its records")
+        require_job(part, on, processes)
         given = os.fspath(source) if isinstance(source, str | os.PathLike) else source
         options = CopyOptions(chunks, shards, codec, zarr_format, memory_bytes, dry_run, resume, overwrite)
         run = CopyRun(given, os.fspath(dest), options, store)
@@ -138,7 +139,7 @@ def copy(
         raise Unusable(f"the records of a job must hold only numbers, texts, lists and mappings: {error}") from None
     stores = StoreOptions() if store is None else store
     operation = _ZarrCopy(parse(source).url.rstrip("/"), parse(dest).url.rstrip("/"), text, stores)
-    return _in_parts(operation, job, JobOptions(part, on, progress))
+    return _in_parts(operation, job, JobOptions(part, on, progress, processes))
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Copied:

@@ -68,6 +68,7 @@ def pack(
     job: str | os.PathLike[str] | None = None,
     part: None = None,
     on: Ray | None = None,
+    processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> Catalog: ...
@@ -88,6 +89,7 @@ def pack(
     job: str | os.PathLike[str] | None = None,
     part: str,
     on: Ray | None = None,
+    processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> Catalog | None: ...
@@ -107,6 +109,7 @@ def pack(  # noqa: PLR0913  each is named in the call
     job: str | os.PathLike[str] | None = None,
     part: str | None = None,
     on: Ray | None = None,
+    processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
 ) -> Catalog | None:
@@ -152,6 +155,7 @@ def pack(  # noqa: PLR0913  each is named in the call
         job: Folder for the records; the catalog is written once all shards are.
         part: This process's share of the shards, such as ``"3/16"``; with ``job``.
         on: Ray cluster that writes the shards; with ``job``.
+        processes: Processes of this machine that share the shards; None: as many as processors; with ``job``.
         progress: Show a bar on standard error; default: if that is a terminal and rich is installed.
         store: Options of both sides, or the name of a profile. A dataset has its own.
 
@@ -175,7 +179,7 @@ def pack(  # noqa: PLR0913  each is named in the call
     """
     options = PackOptions(samples, bytes, key, include, exclude, columns, overwrite, verify)
     if job is None:
-        require_job(part, on)
+        require_job(part, on, processes)
         packing = make_packing(source, dest, format, options, store, progress=progress)
         with bar("packing", len(packing.members.rows), packing.members.size_bytes, shown=progress) as count:
             return packing.run(count)
@@ -192,7 +196,7 @@ def pack(  # noqa: PLR0913  each is named in the call
     operation = _Pack(here, folder, format, text, "" if catalog is None else catalog.version, given, records.url)
     if catalog is not None and records.plan() is None:
         _keep(catalog, operation.place(operation.catalog), given)
-    return _complete(operation, JobOptions(part, on, progress))
+    return _complete(operation, JobOptions(part, on, progress, processes))
 
 
 def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  # noqa: ANN401  those of pack
@@ -200,7 +204,9 @@ def resume(records: Records, plan: JobPlan, **options: Any) -> Catalog | None:  
     text = json.dumps({each.name: named[each.name] for each in fields(PackOptions)})
     store = options.get("store") or StoreOptions()
     operation = _Pack(named["source"], named["url"], named["format"], text, named["catalog"], store, records.url)
-    return _complete(operation, JobOptions(options.get("part"), options.get("on")))
+    return _complete(
+        operation, JobOptions(options.get("part"), options.get("on"), processes=options.get("processes", 1))
+    )
 
 
 def _resolve_source(source: Any, store: StoreOptions | str) -> tuple[str, Catalog | None]:  # noqa: ANN401  checked here

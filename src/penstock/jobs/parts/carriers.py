@@ -1,4 +1,6 @@
-"""Carriers that run the parts of a job: this process, or tasks on a Ray cluster. A carrier knows nothing of the work.
+"""Carriers that run the parts of a job: this process, processes of this machine (``processes``), or tasks on Ray.
+
+A carrier knows nothing of the work.
 
 ``on_each_node`` is for work that belongs to machines, and not to parts.
 """
@@ -20,8 +22,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import PenstockError, Transient, Unreachable, Unusable, require_extras
 from penstock.events import context, enter
-from penstock.jobs.parts.operation import Ended, JobPart, Means, Operation, done, fail
-from penstock.jobs.parts.records import PartRecord, Records
+from penstock.jobs.parts.attempts import PAUSE_S, PartAttempt
+from penstock.jobs.parts.operation import Ended, JobPart, Means, Operation, done
+from penstock.jobs.parts.processes import LocalProcesses
+from penstock.jobs.parts.records import Records
 from penstock.values import whole
 from penstock.version import VERSION
 
@@ -36,10 +40,6 @@ R = TypeVar("R")
 _AHEAD = 2.5
 # The size of the cluster is asked for so often, for it may grow and shrink.
 _LOOK_S = 2.0
-# Before a part is given to another worker.
-_PAUSE_S = 0.5
-# For attempts on machines that are gone, until Ray has noticed: it takes 10 to 20 s.
-_PATIENCE_S = 60.0
 # For the port of a cluster to answer.
 _REACH_S = 10.0
 # For cancelled parts to end their requests, which takes at most 3 s.
@@ -93,12 +93,14 @@ class Ray:
         whole(self.retries, "retries", 0)
 
 
-def carrier(on: Ray | None, operation: Operation) -> Here | _OnRay:
-    """Return the carrier of an operation's parts; no connection is made. Refuses options that hold a secret.
+def carrier(on: Ray | None, operation: Operation, processes: int | None = 1) -> Here | LocalProcesses | _OnRay:
+    """Return the carrier of an operation's parts; nothing is started. Refuses, for Ray, options that hold a secret.
 
     Its ``carried`` yields parts as they end, recorded; in any order. Closing that generator cancels the others.
     """
-    return Here() if on is None else _OnRay(_require_ray(on), operation)
+    if on is not None:
+        return _OnRay(_require_ray(on), operation)
+    return Here() if processes == 1 else LocalProcesses(processes)
 
 
 def _require_ray(on: object) -> Ray:
@@ -113,7 +115,7 @@ class _OnRay:
     def __init__(self, options: Ray, operation: Operation) -> None:
         self._ray, self._options = _library(), options
         # Refuses secrets, before anything is done.
-        self._blob = pickle.dumps((VERSION, operation))
+        self._blob = self._ray.cloudpickle.dumps((VERSION, operation))
 
     def carried(self, operation: Operation, parts: Iterator[JobPart], means: Means) -> Generator[Ended]:
         """Give parts to the cluster, 2 to 3 for each that can run at once."""
@@ -127,8 +129,8 @@ class _OnRay:
         )
         with _connection(ray, self._options.address), _cancel_left_tasks(ray) as given:
             window = _Window(ray, self._options.cpus_per_part)
-            coming = (_Attempt(part) for part in parts)
-            again = deque[_Attempt]()
+            coming = (PartAttempt(part) for part in parts)
+            again = deque[PartAttempt]()
             attempt = next(coming, None)
             where, trace = (means.records.url, means.records.run), context()
             while attempt is not None or given or again:
@@ -138,13 +140,13 @@ class _OnRay:
                 while attempt is not None and len(given) + len(again) < window.size():
                     given[task.remote(self._blob, where, attempt.part, trace)] = attempt
                     attempt = next(coming, None)
-                for ended in self._ended(given, _LOOK_S if not again else _PAUSE_S, means):
-                    if isinstance(ended, _Attempt):
+                for ended in self._ended(given, _LOOK_S if not again else PAUSE_S, means):
+                    if isinstance(ended, PartAttempt):
                         again.append(ended)
                     else:
                         yield ended
 
-    def _ended(self, given: dict[Any, _Attempt], limit_s: float, means: Means) -> Iterator[Ended | _Attempt]:
+    def _ended(self, given: dict[Any, PartAttempt], limit_s: float, means: Means) -> Iterator[Ended | PartAttempt]:
         """Wait until parts end, and yield them; parts whose worker died are yielded as attempts to retry."""
         refs = [*given]
         if not refs:
@@ -156,7 +158,7 @@ class _OnRay:
         for ref in ready:
             yield self._result(ref, given.pop(ref), means)
 
-    def _result(self, ref: Any, attempt: _Attempt, means: Means) -> Ended | _Attempt:  # noqa: ANN401  Ray's reference
+    def _result(self, ref: Any, attempt: PartAttempt, means: Means) -> Ended | PartAttempt:  # noqa: ANN401  Ray's reference
         errors = self._ray.exceptions
         try:
             ended: Ended = self._ray.get(ref)
@@ -173,42 +175,13 @@ class _OnRay:
                 ) from error
             if (again := attempt.again(self._options.retries, gone=gone)) is not None:
                 return again
-            return self._lost(attempt, str(error).strip().partition("\n")[0], means)
+            return attempt.set_aside(str(error).strip().partition("\n")[0], means)
         return ended
 
     def _is_cut_off(self) -> bool:
         """Return whether Ray has noticed that the node of this process is dead: every further part would fail."""
         own = self._ray.get_runtime_context().get_node_id()
         return any(node["NodeID"] == own and not node["Alive"] for node in self._ray.nodes())
-
-    def _lost(self, attempt: _Attempt, why: str, means: Means) -> Ended:
-        part, times = attempt.part, attempt.deaths + 1
-        lost = Transient(
-            f"part {part.number} was set aside: its worker died {times} time{'s' * (times > 1)} ({why}); repeat the "
-            "call, with smaller parts if memory is short",
-            url=means.records.url,
-        )
-        record = PartRecord(part.number, {"failed": 1})
-        fail(record, lost)
-        means.records.write(record)
-        return Ended(record, lost)
-
-
-class _Attempt:
-    """Part that Ray runs, or that waits for another worker."""
-
-    def __init__(self, part: JobPart, deaths: int = 0, patience_s: float = _PATIENCE_S) -> None:
-        self.part, self.deaths = part, deaths
-        self.not_before = monotonic() + _PAUSE_S
-        self._patience_s = patience_s
-
-    def again(self, retries: int, *, gone: bool) -> _Attempt | None:
-        """Return the next attempt; None after the last one. A machine that is ``gone`` does not count for a while."""
-        if gone and self._patience_s > 0:
-            return _Attempt(self.part, self.deaths, self._patience_s - _PAUSE_S)
-        if self.deaths < retries:
-            return _Attempt(self.part, self.deaths + 1, self._patience_s)
-        return None
 
 
 class _Window:

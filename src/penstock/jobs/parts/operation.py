@@ -73,6 +73,7 @@ class Operation(ABC):
     counts: ClassVar[tuple[str, ...]]  # in the order in which reports have them
     part: ClassVar[object] = list  # schema of a part in the plan
     compares: ClassVar[bool] = False  # failures of objects are its result, whatever another process has found before
+    shares: ClassVar[bool] = False  # processes share the objects of a part, not the parts
     places: ClassVar[tuple[str, ...]] = ()  # names of the fields that hold URLs
     store: StoreOptions | str
 

@@ -46,7 +46,7 @@ class JobOptions:
     part: str | None = None  # its share, such as "3/16"; None: all parts
     on: Ray | None = None  # does the parts; None: this process
     progress: bool | None = None
-    processes: int | None = 1  # for small objects
+    processes: int | None = 1  # that share the parts, or small objects of each (``Operation.shares``)
     note: Callable[[Outcome], None] = ignore  # takes the outcome of each object; this process only
 
 
@@ -82,7 +82,8 @@ class Job:
                 f"processes={how.processes} is for one machine, but on= gives each part to a process of the cluster: "
                 "leave it out"
             )
-        self._carrier = carrier(how.on, operation)
+        self._processes = how.processes if operation.shares else 1
+        self._carrier = carrier(how.on, operation, 1 if operation.shares else how.processes)
         self.records = Records(job, operation.store)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         places = {public_url(each): open_source(each, operation.store)[0].place for each in operation.urls}
@@ -115,7 +116,7 @@ class Job:
                 for number in mine
                 if number not in there
             )
-            means = Means(self.records, self._how.processes, counted, self._how.note)
+            means = Means(self.records, self._processes, counted, self._how.note)
             lost = 0
             with closing(self._carrier.carried(self.operation, todo, means)) as ended:
                 for record, error in ended:
@@ -174,10 +175,10 @@ class Job:
             raise
 
 
-def require_job(part: str | None, on: Ray | None) -> None:
+def require_job(part: str | None, on: Ray | None, processes: int | None = 1) -> None:
     """Refuse options that distribute the parts of a job, in a call without a job."""
-    if part is not None or on is not None:
-        raise Unusable("part= and on= distribute the parts of a job: pass job=, a folder for its records")
+    if part is not None or on is not None or processes != 1:
+        raise Unusable("part=, on= and processes= distribute the parts of a job: pass job=, a folder for its records")
 
 
 def complete_job(operation: Operation, job: str | os.PathLike[str], how: JobOptions, read: Callable[[], T]) -> T | None:

@@ -286,6 +286,7 @@ class _Sync(OfRanges):
     verb: ClassVar[str] = "syncing"
     counts: ClassVar[tuple[str, ...]] = ("copied", "copied_bytes", "unchanged", "deleted", "skipped", "failed")
     places: ClassVar[tuple[str, ...]] = ("source", "dest")
+    shares: ClassVar[bool] = True
 
     source: str
     dest: str

@@ -210,6 +210,7 @@ class _Verifying(Operation):
     places: ClassVar[tuple[str, ...]] = ("url", "against")
     everything: ClassVar[tuple[Any, None]] = ("", None)
     compares: ClassVar[bool] = True
+    shares: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, slots=True)
