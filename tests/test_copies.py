@@ -136,13 +136,24 @@ def test_metadata_of_two_names_decides_if_objects_are_distinct(names, tmp_path):
     assert not are_distinct(disk, one, disk, replace(one, key="y"))
 
 
-def test_within_a_bucket_no_look_is_needed(s3_faults, names):
+def test_moving_one_object_within_a_bucket_needs_no_check(s3_faults, names):
     mine, _ = names
     source, _ = open_source(mine)
     source.put("x", b"x")
     before = len(s3_faults.seen())
     move_object(*ends(f"{mine}x", f"{mine}y"))
     assert [seen.method for seen in s3_faults.seen()[before:]] == ["HEAD", "PUT", "DELETE"]
+
+
+def test_folder_moved_within_a_bucket_keeps_a_source_that_was_written_meanwhile(names):
+    source, _ = open_source(names[0])
+    for key in ("a", "b"):
+        source.put(key, b"first")
+    done = [copy_object(*ends(f"{names[0]}{key}", f"{names[0]}to/{key}")) for key in ("a", "b")]
+    source.put("a", b"other")
+    with pytest.raises(Changed):
+        delete_sources(done)
+    assert ps.open(f"{names[0]}a").read() == b"other"
 
 
 def test_nothing_is_deleted_where_one_of_several_is_not_proven(names):

@@ -92,10 +92,11 @@ def delete_sources(copies: Iterable[Copied]) -> None:
 def check_copies(copies: Iterable[Copied]) -> None:
     """Check that each copy is a different object from its source; undecided ones are copied again after ``PAUSE_S``.
 
-    Costs two HEADs per copy, in parallel; none within one bucket, in which each key is a separate object. Raises the
-    errors of ``move_object``; nothing may be deleted then.
+    Costs two HEADs per copy, in parallel; none for one copy within one bucket, in which each key is a separate object,
+    and whose source has had no time to change. Raises the errors of ``move_object``; nothing may be deleted then.
     """
-    unproven = [each for each in copies if not one_bucket(each.source, each.target)]
+    copies = list(copies)
+    unproven = copies if len(copies) > 1 else [each for each in copies if not one_bucket(each.source, each.target)]
     if unproven := _unproven(unproven):
         sleep(PAUSE_S)
         if unproven := _unproven([copy_object(each.source, each.meta.key, each.target, each.to) for each in unproven]):

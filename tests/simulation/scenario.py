@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import penstock as ps
 from penstock import source
+from penstock.copies import move_object
 from penstock.errors import (
     AlreadyExists,
     Bug,
@@ -382,6 +383,28 @@ def copy(run: Run, dice: Random) -> None:
         seen.honest((key,), pinned=run.writer)
 
 
+def move(run: Run, dice: Random) -> None:
+    """Move an object within the bucket: its content is never lost, nor that of another writer deleted unseen."""
+    key, dest = dice.sample(KEYS, 2)
+    run.disturb(dice, (key,))
+    store, before = run.world.store, run.world.store.objects.get(key)
+    with watched(run) as seen:
+        seen.written = (dest,)
+        move_object(run.bucket, key, run.bucket, dest)
+        seen.until = run.world.clock.now
+        versions = [each.data for each in store.alive(key, seen.since, seen.until) if each is not None]
+        if not any(_ours(run, dest, data, seen.since, seen.until) for data in versions):
+            raise Wrong(f"{dest} never was a copy of {key}")
+        if None not in store.alive(key, seen.since, seen.until):
+            raise Wrong(f"{key} was moved, and was there all the time")
+    if before is not None and not run.writer:
+        here = [store.objects[each].data for each in (key, dest) if each in store.objects]
+        if before.data not in here:
+            raise Wrong(f"{key} was moved to {dest}, and its content is at neither")
+    if seen.error is not None:
+        seen.honest((key,), pinned=run.writer)
+
+
 OPERATIONS: dict[str, Callable[[Run, Random], None]] = {
-    each.__name__: each for each in (read_span, read_many, read_file, stat, list_keys, write, delete, copy)
+    each.__name__: each for each in (read_span, read_many, read_file, stat, list_keys, write, delete, copy, move)
 }
