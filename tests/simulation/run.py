@@ -37,7 +37,7 @@ OPERATIONS = {
     **tables.OPERATIONS,
     **{
         each.__name__: each
-        for each in (sets.shards, sets.objects, sets.tokens, durable.checkpoint, durable.ranks, durable.job)
+        for each in (sets.shards, sets.skips, sets.objects, sets.tokens, durable.checkpoint, durable.ranks, durable.job)
     },
     "crowd": crowds.crowd,
     **programs.OPERATIONS,

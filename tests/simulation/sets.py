@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import penstock as ps
-from penstock.errors import Conflict, NotFound
+from penstock.errors import Conflict, Damaged, NotFound
 from tests.simulation.scenario import KEYS, LIES, Run, Wrong, watched
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _index(run: Run, kind: str, keys: list[str]) -> None:
     _honest(run, seen, keys, since)
 
 
-def shards(run: Run, dice: Random) -> None:
-    """Index shards, or use the index of an earlier step; read some samples, or an epoch, in some order."""
+def _opened(run: Run, dice: Random) -> tuple[Opened | None, list[str]]:
+    """Index shards, or take the index of an earlier step; return it with the keys of the shards."""
     kind = dice.choice(tuple(_MAKERS))
     keys = [f"shards/{kind}/{number}.{kind}" for number in range(SHARDS)]
     for key in keys:
@@ -142,7 +142,12 @@ def shards(run: Run, dice: Random) -> None:
     _disturb_shards(run, keys, dice)
     if kind not in run.kept or dice.random() < 0.3:
         _index(run, kind, keys)
-    kept: Opened | None = run.kept.get(kind)
+    return run.kept.get(kind), keys
+
+
+def shards(run: Run, dice: Random) -> None:
+    """Index shards, or use the index of an earlier step; read some samples, or an epoch, in some order."""
+    kept, keys = _opened(run, dice)
     if kept is None:
         return
     found: list[tuple[str, bytes]] = []
@@ -168,6 +173,39 @@ def shards(run: Run, dice: Random) -> None:
     if seen.error is not None:
         _check(found, kept)
     _honest(run, seen, keys, kept.since)
+
+
+def skips(run: Run, dice: Random) -> None:
+    """Load an epoch that leaves out what cannot be read: each sample comes once, or is counted as left out."""
+    kept, keys = _opened(run, dice)
+    if kept is None:
+        return
+    order = dice.choice((False, True, ps.order.Lanes(2), ps.order.BlockShuffle(block_bytes=3000, window_blocks=2)))
+    batched = kept.dataset.batched(dice.randint(1, 4), shuffle=order, collate_fn=list)
+    found: list[tuple[str, bytes]] = []
+    left: list[str] = []
+    with watched(run) as seen:
+        seen.reads = tuple(keys)
+        # The loader's threads would have no part in the virtual time.
+        try:
+            for delivery in batched.deliveries("skip")[0]:
+                found += delivery.batch
+                left += [repr(each) for each in delivery.skipped]
+        except Damaged as error:
+            # Ranks need a batch each, so an empty one ends the epoch.
+            if "no sample of a batch" not in str(error):
+                raise
+            return
+        if len(found) + len(left) != SHARDS * MEMBERS:
+            raise Wrong(f"an epoch gave {len(found)} samples and left out {left}")
+    _check(found, kept)
+    names = [key for key, _ in found]
+    if len(set(names)) < len(names):
+        raise Wrong(f"an epoch gave samples twice: {sorted(names)}")
+    store = run.world.store
+    changed = any(len(store.alive(key, kept.since, run.world.clock.now)) > 1 for key in keys)
+    if left and not (store.happened or store.weather.unconnected or store.down_until > seen.since or changed):
+        raise Wrong(f"the store gave no cause, and samples were left out: {left}")
 
 
 def objects(run: Run, dice: Random) -> None:
