@@ -13,6 +13,7 @@ from penstock.data.catalog.rows import round_counts, shares
 from penstock.data.order.shuffle import Permutation
 from penstock.data.zarr.coordinates import dates_along
 from penstock.data.zarr.samples.alignment import shown
+from penstock.data.zarr.samples.blocks import integers_of
 from penstock.errors import Unusable
 from penstock.values import whole
 
@@ -51,7 +52,7 @@ class Along:
 
     def dates(self) -> NDArray[Any]:
         number, found = dates_along([self.arrays[each] for each in self.chosen], self.name, self.memory_bytes)
-        chosen: NDArray[np.int64] = np.asarray([*self.chosen.values()][number], dtype=np.int64)
+        chosen = integers_of([*self.chosen.values()][number])
         return found[chosen[self.inside]]
 
 

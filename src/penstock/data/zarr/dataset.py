@@ -650,10 +650,9 @@ def _resolve_order(
         if lanes is not None:
             raise Unusable("the order sets the lanes: pass shuffle=ps.order.Lanes(…, lanes=…) without lanes=")
         return order, 0
-    sizes = arrangement.space.sizes
+    space = arrangement.space
     fitting = min(
         window_bytes // max(arrangement.block_bytes, 1), _MOST_CHUNKS // max(1, arrangement.kept.count(False))
     )
-    blocks = min(len(sizes), max(1, fitting)) if shuffles else 1
-    alike = bool((sizes[:-1] == sizes[:1]).all() and sizes[-1] <= sizes[0])
-    return Lanes(int(sizes[0]) if alike else sizes, blocks, lanes, shuffle=shuffles), blocks
+    blocks = min(space.blocks, max(1, fitting)) if shuffles else 1
+    return Lanes(space.even or space.sizes, blocks, lanes, shuffle=shuffles), blocks

@@ -158,7 +158,7 @@ def with_blocks(limits: Limits, arrangement: Arrangement, blocks: int) -> tuple[
 
 
 def _samples(arrangement: Arrangement, blocks: int, block_samples: int = 0) -> int:
-    most = max(block_samples, int(arrangement.space.sizes.max(initial=1)))
+    most = max(block_samples, arrangement.space.most)
     return min(1 << 20, 2 * blocks * most + _MARGIN // max(1, arrangement.kept.count(False)))
 
 

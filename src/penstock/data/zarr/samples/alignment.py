@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.data.zarr.samples.blocks import integers_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def elements_of(
             elements.start + chosen.stop * elements.step,
             elements.step * chosen.step,
         )
-    found = np.asarray(elements, dtype=np.int64)[np.asarray(chosen, dtype=np.int64)]
+    found = integers_of(elements)[integers_of(chosen)]
     steps = np.diff(found)
     if len(found) == 1:
         return range(int(found[0]), int(found[0]) + 1)
@@ -321,6 +322,6 @@ def unbroken(
     usual = np.median(distances)
     # NaN counts as a gap.
     gaps = np.concatenate(([0], np.cumsum(~(np.abs(distances - usual) <= _TOLERANCE * abs(usual)))))
-    at = np.asarray(positions, dtype=np.int64)
+    at = integers_of(positions)
     none: NDArray[np.bool_] = gaps[at + last] == gaps[at + first]
     return none

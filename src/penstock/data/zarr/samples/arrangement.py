@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.data.zarr.format.layout import Runs, largest
 from penstock.data.zarr.samples.alignment import check_times, elements_of, unbroken
+from penstock.data.zarr.samples.blocks import cut_blocks, integers_of, most_touched
 from penstock.data.zarr.samples.extraction import Axis, Cut, Extraction, IndexSpace
 from penstock.errors import Unusable
 from penstock.values import whole
@@ -184,10 +185,10 @@ def _check_times(
     """Raise for samples that would pair different times; ``offsets`` are those along the first axis."""
     for number, axis in enumerate(axes):
         if axis.name in aligned.times:
-            positions = np.asarray(axis.positions, dtype=np.int64)
+            positions = integers_of(axis.positions)
             if mask is not None:
                 positions = positions[mask.any(axis=tuple(each for each in range(mask.ndim) if each != number))]
-            elements = np.asarray(chosen[axis.name], dtype=np.int64)
+            elements = integers_of(chosen[axis.name])
             check_times(axis.name, aligned.times[axis.name], elements, positions, offsets if number == 0 else (0,))
 
 
@@ -375,7 +376,7 @@ def _positions(name: str, length: int, reach: tuple[int, int], shape: Shape) -> 
         raise Unusable(f"no sample along {name!r}: {why} do not fit into {length} elements")
     if name not in shape.within:
         return found
-    inside = np.flatnonzero(within(shape.within[name], np.asarray(found, dtype=np.int64), reach))
+    inside = np.flatnonzero(within(shape.within[name], integers_of(found), reach))
     if not inside.size:
         raise Unusable(
             f"no sample along {name!r} is within a part of {int(shape.within[name].sum())} elements: take larger "
@@ -482,8 +483,8 @@ def _mask(
     if mask.dtype.kind not in "biu" or (mask.dtype.kind != "b" and not np.isin(mask, (0, 1)).all()):
         raise Unusable(f"valid must hold True or False (or 1 or 0) for each element, got values of {mask.dtype}")
     mask = mask.astype(bool)
-    elements = [np.asarray(chosen[axis.name], dtype=np.int64) for axis in sampled[: mask.ndim]]
-    grid = [np.asarray(axis.positions, dtype=np.int64) for axis in sampled[: mask.ndim]]
+    elements = [integers_of(chosen[axis.name]) for axis in sampled[: mask.ndim]]
+    grid = [integers_of(axis.positions) for axis in sampled[: mask.ndim]]
     found = np.ones([len(each) for each in grid], dtype=bool)
     for offset in sorted(taken):
         found &= mask[
@@ -507,7 +508,7 @@ def _without_gaps(
     if aligned is None or name not in aligned.values:
         return mask
     reach = reaches[name]
-    found = unbroken(aligned.values[name][np.asarray(chosen[name])], axes[0].positions, reach)
+    found = unbroken(aligned.values[name][integers_of(chosen[name])], axes[0].positions, reach)
     if found.all():
         return mask
     found = np.broadcast_to(found.reshape(-1, *[1] * (len(axes) - 1)), [len(axis.positions) for axis in axes])
@@ -620,11 +621,4 @@ def _across(cut: Cut, edge: int | Runs, reach: tuple[int, int]) -> int:
 
 def _count_chunks(cut: Cut, edge: int | Runs, reach: tuple[int, int], reference: Sequence[int]) -> int:
     """Return the most chunks that a block touches, where blocks have ``edge`` elements of another array."""
-    blocks = np.asarray(reference, dtype=np.int64) // edge
-    chunks = np.asarray(cut.chosen, dtype=np.int64) // cut.chunk
-    last = np.flatnonzero(np.diff(blocks))
-    begins, ends = np.append(0, last + 1), np.append(last, len(blocks) - 1)
-    changes = np.append(0, np.cumsum(np.diff(chunks) != 0))
-    first = (begins + reach[0]).clip(0, len(blocks) - 1)
-    final = (ends + reach[1]).clip(0, len(blocks) - 1)
-    return int((changes[final] - changes[first]).max()) + 1
+    return most_touched(cut_blocks(reference, edge), cut_blocks(cut.chosen, cut.chunk), reach)

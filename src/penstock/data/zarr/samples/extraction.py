@@ -9,19 +9,25 @@ import hashlib
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import product, repeat
+from itertools import chain, product, repeat
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from penstock.data.zarr.format.layout import Runs
+from penstock.data.zarr.samples.blocks import cut_blocks, integers_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
+
+    from penstock.data.zarr.samples.blocks import AxisBlocks
+
+    # First index and length of the block of each sample along an axis; or of all, where they share it.
+    _Cell = tuple[NDArray[np.int64] | int, NDArray[np.int64] | int]
 
 _KEPT = 4096  # positions along a dimension whose segments are cached
 
@@ -156,81 +162,109 @@ def _segments(chunk: int | Runs, chosen: Sequence[int], window: Sequence[int], p
 
 
 _MOST_SAMPLES = 1 << 48
+# Blocks of different sizes, which are listed.
 _MOST_BLOCKS = 1 << 26
 # Samples that a mask selects from: 8 bytes each while it is applied.
 _MOST_MASKED = 1 << 31
+_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
     """Dimension that samples are numbered along.
 
-    ``positions`` of samples count the chosen elements; ``starts`` has the index within ``positions`` of the first
-    sample of each block, and begins with 0. ``form`` is a text from which ``starts`` follows, for digests; "" if none
-    is known.
+    ``positions`` of samples count the chosen elements; ``blocks`` are of indices within ``positions``. ``form`` is a
+    text from which the blocks follow, for digests; "" if none is known.
     """
 
     name: str
     positions: Sequence[int]
-    starts: NDArray[np.int64]
+    blocks: AxisBlocks
     form: str = ""
 
     @classmethod
     def of(cls, name: str, positions: Sequence[int], chosen: Sequence[int], block: int | Runs) -> Axis:
         """Return an axis cut into blocks: runs of samples within the same ``block`` elements of the array."""
-        count = len(positions)
-        if isinstance(chosen, range) and isinstance(positions, range) and isinstance(block, int):
-            some = chosen[positions.start : positions.stop : positions.step]
-            crossed = abs(some[-1] // block - some[0] // block) if count else 0
-            if min(crossed, count) > _MOST_BLOCKS:
-                raise Unusable(f"{min(crossed, count)} chunks along {name!r} are too many to be numbered")
-            if abs(some.step) >= block:  # at most one sample per block
-                return cls(name, positions, np.arange(count, dtype=np.int64), f"{count} apart")
-            borders = np.arange(1, crossed + 1, dtype=np.int64)
-            if some.step > 0:
-                first = block - (some[0] if count else 0) % block  # from the first sample to the first border
-                starts = -((first + (borders - 1) * block) // -some.step)
-            else:
-                starts = (some[0] % block + (borders - 1) * block) // -some.step + 1 if count else borders
-            form = f"{count} by {some.step} from {some[0] % block} in {block}" if crossed else f"{count} together"
-            return cls(name, positions, np.concatenate((np.arange(min(1, count)), starts)), form)
-        at = np.asarray(positions, dtype=np.int64)
-        # The elements of a range are computed: there may be far more of them than positions.
-        taken = chosen.start + chosen.step * at if isinstance(chosen, range) else np.asarray(chosen, dtype=np.int64)[at]
-        changes = np.flatnonzero(np.diff(taken // block)) + 1
-        return cls(name, positions, np.concatenate((np.arange(min(1, len(positions))), changes)))
+        if not isinstance(chosen, range) or not isinstance(positions, range):
+            at = integers_of(positions)
+            # The elements of a range are computed: there may be far more of them than positions.
+            taken = chosen.start + chosen.step * at if isinstance(chosen, range) else integers_of(chosen)[at]
+            return cls(name, positions, cut_blocks(taken, block))
+        some, count = chosen[positions.start : positions.stop : positions.step], len(positions)
+        blocks = cut_blocks(some, block)
+        if isinstance(block, Runs):
+            return cls(name, positions, blocks, f"{count} by {some.step} from {some[:1]} in {block}")
+        if abs(some.step) >= block:
+            return cls(name, positions, blocks, f"{count} apart")
+        if count and some[0] // block != some[-1] // block:
+            return cls(name, positions, blocks, f"{count} by {some.step} from {some[0] % block} in {block}")
+        return cls(name, positions, blocks, f"{count} together")
 
 
 class IndexSpace:
     """All samples, numbered block by block, and within a block in row-major order of the axes.
 
-    ``sizes`` has the number of samples in each block, in order; empty blocks are left out.
+    Attributes:
+        samples: Number of samples.
+        blocks: Number of blocks with samples.
+        most: Upper limit of the samples of a block.
+        even: Samples of each block, of which the last may have fewer; 0 if they differ.
     """
 
     def __init__(self, axes: Sequence[Axis], valid: NDArray[np.bool_] | None = None) -> None:
         """Number the samples of ``axes`` for which ``valid`` (a dimension for each axis) is True; None: all samples."""
         self.axes = tuple(axes)
-        self._grid = tuple(len(axis.starts) for axis in axes)
-        samples, blocks = prod(len(axis.positions) for axis in axes), prod(self._grid)
-        if samples > _MOST_SAMPLES or blocks > _MOST_BLOCKS or (valid is not None and samples > _MOST_MASKED):
-            raise Unusable(f"{samples} samples in {blocks} chunks are too many to be numbered: take larger patches")
-        self._starts = [axis.starts for axis in axes]
-        ends = [np.append(starts[1:], len(axis.positions)) for starts, axis in zip(self._starts, axes, strict=True)]
-        self._lengths = [end - start for end, start in zip(ends, self._starts, strict=True)]
-        sizes = np.ones(1, dtype=np.int64)
-        for lengths in self._lengths:
-            sizes = np.multiply.outer(sizes, lengths).reshape(-1)
-        self._bounds = np.concatenate(([0], np.cumsum(sizes)))
+        samples = prod(len(axis.positions) for axis in axes)
+        if samples > _MOST_SAMPLES or (valid is not None and samples > _MOST_MASKED):
+            raise Unusable(f"{samples} samples are too many to be numbered: take larger patches")
         self._members: NDArray[np.int64] | None = None
+        self._sizes: NDArray[np.int64] | None = None
         if valid is not None:
-            self._members = np.flatnonzero(valid[tuple(self._numbers(np.arange(samples)).T)])
+            pieces = (np.arange(start, min(start + _AT_ONCE, samples)) for start in range(0, samples, _AT_ONCE))
+            found = [some[valid[tuple(self._numbers(some).T)]] for some in pieces]
+            self._members = np.concatenate(found)
         self._count()
 
     def _count(self) -> None:
-        bounds = self._bounds if self._members is None else np.searchsorted(self._members, self._bounds)
-        sizes = np.diff(bounds)
-        self.samples = int(bounds[-1])
-        self.sizes: NDArray[np.int64] = sizes[sizes > 0]
+        if self._members is not None:
+            sizes = self._sizes = self._count_members(self._members)
+            self.samples, self.blocks, self.most = len(self._members), len(sizes), int(sizes.max(initial=0))
+            is_even = self.blocks and (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0]
+            self.even = int(sizes[0]) if is_even else 0
+            return
+        each = [axis.blocks for axis in self.axes]
+        self.samples, self.blocks = prod(some.length for some in each), prod(some.count for some in each)
+        self.most, self.even = prod(some.most for some in each), prod(some.even for some in each)
+        # Only the last block of all may have fewer samples.
+        several = [some for some in each if some.count > 1]
+        if len(several) > 1 and not all(some.equal for some in several):
+            self.even = 0
+
+    def _count_members(self, members: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of members in each block that has some."""
+        borders, last = [np.empty(0, np.int64)], -1
+        for start in range(0, len(members), _AT_ONCE):
+            some = members[start : start + _AT_ONCE]
+            firsts = some - self._locate(some)[0]
+            borders.append(start + np.flatnonzero(np.diff(firsts, prepend=last)))
+            last = int(firsts[-1])
+        return np.diff(np.concatenate([*borders, [len(members)]]))
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Number of samples of each block, in order; empty blocks are left out."""
+        if self._sizes is not None:
+            return self._sizes
+        if self.blocks > _MOST_BLOCKS:
+            raise Unusable(
+                f"cannot list {self.blocks:,} blocks of different numbers of samples, more than 2^26: take strides or "
+                "patches that divide the chunks, or larger ones, and join stores that end with a whole chunk"
+            )
+        sizes = np.ones(1, dtype=np.int64)
+        for axis in self.axes:
+            lengths = np.concatenate([np.diff(starts) for starts in axis.blocks.iterate_starts()])
+            sizes = np.multiply.outer(sizes, lengths).reshape(-1)
+        return sizes
 
     def subset(self, numbers: NDArray[np.int64]) -> IndexSpace:
         """Return the samples with these numbers, which ascend, renumbered from 0."""
@@ -257,7 +291,7 @@ class IndexSpace:
     def along(self, axes: Sequence[int]) -> list[NDArray[np.int64]] | None:
         """Return the positions of samples along some axes; None if samples lack some of their combinations."""
         if self._members is None:
-            return [np.asarray(self.axes[axis].positions, dtype=np.int64) for axis in axes]
+            return [integers_of(self.axes[axis].positions) for axis in axes]
         found = self.positions(np.arange(self.samples))[:, [*axes]]
         columns = [np.unique(column) for column in found.T]
         alone = len(axes) < 2 or prod(map(len, columns)) == len(np.unique(found, axis=0))  # noqa: PLR2004
@@ -269,7 +303,8 @@ class IndexSpace:
         hashed = hashlib.sha256(repr([(axis.form, len(axis.positions)) for axis in self.axes]).encode())
         listed = [np.asarray(axis.positions) for axis in self.axes if not isinstance(axis.positions, range)]
         members = [] if self._members is None else [self._members]
-        for table in (*(axis.starts for axis in self.axes if not axis.form), *listed, *members):
+        starts = (each[:-1] for axis in self.axes if not axis.form for each in axis.blocks.iterate_starts())
+        for table in chain(starts, listed, members):
             hashed.update(np.ascontiguousarray(table, "<i8").data)
         return hashed.hexdigest()[:32]
 
@@ -286,16 +321,35 @@ class IndexSpace:
         return within
 
     def _numbers(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the index of each sample within the positions of each axis: shape (numbers, axes)."""
+        if len(self.axes) == 1:
+            return numbers[:, None].copy()
         found = np.empty((len(numbers), len(self.axes)), dtype=np.int64)
-        if not len(numbers):
-            return found
-        blocks = np.searchsorted(self._bounds, numbers, side="right") - 1
-        left = numbers - self._bounds[blocks]
-        cells = np.unravel_index(blocks, self._grid)
+        left, cells = self._locate(numbers)
         for axis in reversed(range(len(self.axes))):
-            left, within = np.divmod(left, self._lengths[axis][cells[axis]])
-            found[:, axis] = self._starts[axis][cells[axis]] + within
+            start, length = cells[axis]
+            left, within = np.divmod(left, length)
+            found[:, axis] = start + within
         return found
+
+    def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[_Cell]]:
+        """Return the number of each sample within its block, and the block's place along each axis."""
+        left, cells = numbers, list["_Cell"]()
+        # Samples of one element along the axis, for all positions along the axes behind it.
+        below = prod(len(axis.positions) for axis in self.axes)
+        above: NDArray[np.int64] | int = 1
+        for blocks in (axis.blocks for axis in self.axes):
+            below //= max(blocks.length, 1)
+            start: NDArray[np.int64] | int = 0
+            length: NDArray[np.int64] | int = blocks.length
+            if blocks.count > 1:
+                block = blocks.of(left // (above * below))
+                start = blocks.starts(block)
+                length = blocks.even if blocks.equal else blocks.starts(block + 1) - start
+                left = left - above * below * start
+            above = above * length
+            cells.append((start, length))
+        return left, cells
 
 
 class ChunkPart(NamedTuple):

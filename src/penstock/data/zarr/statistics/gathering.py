@@ -18,6 +18,7 @@ import numpy as np
 from penstock.data.zarr.arrays.foreign import ForeignObjects
 from penstock.data.zarr.chunks.contents import ShardIndexes, box_of, within_box
 from penstock.data.zarr.samples.arrangement import dims_of
+from penstock.data.zarr.samples.blocks import integers_of
 from penstock.data.zarr.statistics.record import ArrayStatistics, Moments, ZarrStatistics, moments_of
 from penstock.engine.contracts.driver import List
 from penstock.errors import DatasetChanged, Denied, NotFound, Unsupported, Unusable
@@ -82,7 +83,7 @@ def elements_used(arrangement: Arrangement, numbers: Sequence[int], shape: Seque
             )
         at = dict(zip(axes, positions, strict=True))
         for mask, cut in zip(found, cuts, strict=True):
-            chosen = np.asarray(cut.chosen, dtype=np.int64)
+            chosen = integers_of(cut.chosen)
             start = np.zeros(1, np.int64) if cut.axis is None else at[cut.axis]
             for offset in (cut.window,) if isinstance(cut.window, int) else cut.window:
                 mask[chosen[cut.scale * start + offset]] = True
