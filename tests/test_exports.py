@@ -100,7 +100,7 @@ TORCH = {
     "ps.ZarrDataset",
     "ps.concat",
 }
-TORCH |= {"ps.save", "ps.load", "ps.save_safetensors", "ps.TokenDataset"}
+TORCH |= {"ps.save", "ps.load", "ps.save_safetensors", "ps.TokenDataset", "ps.PackedBatch"}
 
 
 def _documented():

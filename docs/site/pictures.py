@@ -6,9 +6,12 @@ import tempfile
 from html import escape
 from pathlib import Path
 
+import numpy as np
+
 import penstock as ps
 from docs.site.pages import ROOT
 from penstock.data.loading.report import COLOURS
+from penstock.data.tokens.packing import lay_out
 
 FOLDER = ROOT / "docs" / "pictures"
 # Grounds of boxes, and what is written and drawn on them, by scheme.
@@ -218,7 +221,35 @@ def report() -> Picture:
     return drawn
 
 
-PICTURES = {each.__name__: each for each in (training, checkpoint, order, commit, report)}
+# Tokens of documents in the order of a file, and the length of the rows that they are packed into.
+DOCUMENTS, ROW = (30, 70, 230, 18, 46, 12, 54, 28, 9), 100
+
+
+def packing() -> Picture:
+    """Return documents of a file as rows of neighbours, and as rows by best-fit."""
+    drawn = Picture(720, 330, "Documents in rows of 100 tokens: neighbours are cut; best-fit cuts what fits no row")
+    lengths = np.array(DOCUMENTS)
+    drawn.text(20, 30, "Documents of a file, by their tokens; rows of 100", "ink bold")
+    left = 20
+    for number, size in enumerate(DOCUMENTS):
+        width = size * 680 // sum(DOCUMENTS)
+        drawn.box(left, 42, (width - 2, 28), "data", chr(65 + number))
+        left += width
+    for at, (pack, title) in enumerate((("cut", 'pack="cut"'), ("best-fit", 'pack="best-fit"'))):
+        layout = lay_out(lengths, ROW, pack, 0)
+        drawn.text(20 + 350 * at, 108, title, "ink bold")
+        for row in range(int(layout.rows[-1]) + 1):
+            drawn.box(20 + 350 * at, 120 + 34 * row, (330, 28), "plain")
+        for document, first, size, row, place in zip(*(each.tolist() for each in layout), strict=True):
+            cut = size < lengths[document]
+            part = f"{chr(65 + document)} from {first}" if cut and size > ROW // 5 else chr(65 + document)
+            box = 20 + 350 * at + 33 * place // 10, 120 + 34 * row
+            drawn.box(*box, (33 * size // 10 - 2, 28), "lost" if cut else "data", part)
+    drawn.text(20, 320, "Red: pieces of a document that is cut. Grey: padding. Each piece is a sequence for attention.")
+    return drawn
+
+
+PICTURES = {each.__name__: each for each in (training, checkpoint, order, commit, report, packing)}
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.data.datasets.stateful import elastic_state
     from penstock.data.loading.loader import DataLoader
     from penstock.data.reading.sample import Sample
+    from penstock.data.tokens.batch import PackedBatch
     from penstock.data.tokens.dataset import TokenDataset
     from penstock.data.zarr.dataset import ZarrDataset
     from penstock.data.zarr.statistics.record import ZarrStatistics
@@ -83,6 +84,7 @@ _HOMES = {
     "Mix": "data.datasets.mix",
     "NodeOptions": "options",
     "ObjectMeta": "values",
+    "PackedBatch": "data.tokens.batch",
     "Path": "interop.path",
     "PenstockError": "errors",
     "Place": "values",
@@ -141,6 +143,7 @@ __all__ = [
     "NodeOptions",
     "OSSOptions",
     "ObjectMeta",
+    "PackedBatch",
     "Path",
     "PenstockError",
     "Place",

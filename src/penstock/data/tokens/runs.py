@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections import Counter, deque
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,11 @@ from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, order_of
 from penstock.data.reading.chunks import Bounds, ChunkReading
 from penstock.data.reading.reading import Failed, Item
+from penstock.data.tokens.rows import DecodedRows, PackedRows
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span
 
-    Made = Callable[[int, NDArray[Any]], Any]
+    Made = Callable[[int, Any], Any]
     Places = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -44,23 +46,67 @@ _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
 _AHEAD_BYTES = 64 << 20
 _MARGIN = 4096  # samples beyond a window whose runs are known
 _REMEMBERED = 1 << 16  # runs
+_LEAST_BLOCKS = 2  # of packed rows in a window, however large they are
 _AT_ONCE = 1 << 20  # units whose blocks are computed together
 
 
-def fitted_order(shuffle: object, windows: Windows) -> Order:
-    """Return the order for ``shuffle=``, with blocks cut by the bytes of the samples of ``windows``."""
+def fitted_order(shuffle: object, *windows: Windows | PackedRows) -> Order:
+    """Return the order for ``shuffle=`` of all ``windows``, one after the other, with blocks cut by their bytes.
+
+    Packed rows have blocks already: a window has as many of them as its bytes allow, at least two.
+    """
     order = order_of(shuffle)
-    return order.fitted(partial(block_sizes, windows)) if isinstance(order, (BlockShuffle, Lanes)) else order
+    if not isinstance(order, (BlockShuffle, Lanes)):
+        return order
+    rows = [each for each in windows if isinstance(each, PackedRows)]
+    if not order.block_bytes:
+        if rows and (isinstance(order, BlockShuffle) or order.shuffle):
+            _check_blocks(order, windows)
+        return order
+    window_bytes = order.block_bytes * (order.window_blocks or 1)
+    fitted = order.fitted(partial(_all_block_sizes, windows))
+    if not rows:
+        return fitted
+    largest = max(len(each) * each.mean_bytes // max(len(each.starts) - 1, 1) for each in rows)
+    fits = max(_LEAST_BLOCKS, window_bytes // max(largest, 1))
+    return replace(fitted, window_blocks=min(fitted.window_blocks or 1, fits))
 
 
-def block_sizes(windows: Windows, block_bytes: int) -> int | NDArray[np.int64]:
-    """Return the number of samples of a block; of each block, if samples have different lengths."""
+def _all_block_sizes(windows: Sequence[Windows | PackedRows], block_bytes: int) -> int | NDArray[np.int64]:
+    found = []
+    for each in windows:
+        sizes, count = block_sizes(each, block_bytes), len(each)
+        if isinstance(sizes, int) and len(windows) == 1:
+            return sizes
+        found.append(np.diff(np.arange(0, count, sizes), append=count) if isinstance(sizes, int) else sizes)
+    return np.concatenate(found)
+
+
+def _check_blocks(order: BlockShuffle | Lanes, windows: Sequence[Windows | PackedRows]) -> None:
+    """Refuse blocks of an order whose borders lie within blocks of packed rows."""
+    sizes, first = order.block_samples, 0
+    total = sum(map(len, windows))
+    borders = np.arange(0, total, sizes) if isinstance(sizes, int) else np.cumsum(np.asarray(sizes, np.int64))
+    for each in windows:
+        inner = borders[(borders >= first) & (borders < first + len(each))] - first
+        if isinstance(each, PackedRows) and not np.isin(inner, each.starts).all():
+            raise Unusable(
+                "block_samples would cut blocks of packed rows apart, so that each part reads the whole block: leave "
+                "it out, and the order takes these blocks"
+            )
+        first += len(each)
+
+
+def block_sizes(windows: Windows | PackedRows, block_bytes: int) -> int | NDArray[np.int64]:
+    """Return the number of samples of a block; of each block, if samples have different lengths, or are packed."""
+    if isinstance(windows, PackedRows):
+        return np.diff(windows.starts)
     if windows.shape.length:
         return max(1, block_bytes // windows.mean_bytes)
     return np.diff(_cuts(windows, block_bytes), append=len(windows))
 
 
-def runs_of(windows: Windows, order: Order) -> TokenRuns:
+def runs_of(windows: Windows | PackedRows, order: Order) -> TokenRuns:
     """Return the runs in which ``order`` reads; an order without blocks reads each sample by itself."""
     blocks = 1
     lanes = (order.lanes or 0) if isinstance(order, Lanes) else None
@@ -75,7 +121,11 @@ def runs_of(windows: Windows, order: Order) -> TokenRuns:
         return TokenRuns(windows, 1, 1, blocks * _mean(sizes, windows), lanes)
     most = max(1, _MOST_BYTES // windows.mean_bytes)
     mean = _mean(sizes, windows)
-    if isinstance(sizes, int) and (windows.shape.length or sizes == 1):
+    if isinstance(sizes, int) and sizes == 1:
+        return TokenRuns(windows, 1, 1, blocks, lanes)
+    if isinstance(windows, PackedRows):
+        return TokenRuns(windows, windows.starts[:-1], 0, blocks * mean, lanes)
+    if isinstance(sizes, int) and windows.shape.length:
         return TokenRuns(windows, sizes, min(sizes, most), blocks * sizes, lanes)
     if isinstance(sizes, int):
         borders = np.arange(0, len(windows), sizes)
@@ -89,7 +139,7 @@ def runs_of(windows: Windows, order: Order) -> TokenRuns:
     return TokenRuns(windows, np.unique(borders[borders < len(windows)]), 0, blocks * mean, lanes)
 
 
-def _mean(sizes: object, windows: Windows) -> int:
+def _mean(sizes: object, windows: Windows | PackedRows) -> int:
     return sizes if isinstance(sizes, int) else -(-len(windows) // max(len(sizes), 1))  # type: ignore[arg-type]
 
 
@@ -115,7 +165,7 @@ class TokenRuns:
     """The runs of an order over ``windows``."""
 
     def __init__(
-        self, windows: Windows, block: int | NDArray[np.int64], piece: int, mixed: int, lanes: int | None
+        self, windows: Windows | PackedRows, block: int | NDArray[np.int64], piece: int, mixed: int, lanes: int | None
     ) -> None:
         """Compute the first run of each stretch.
 
@@ -188,7 +238,7 @@ class TokenRuns:
         return number * block + part * piece
 
 
-class TokenReading(ChunkReading["NDArray[Any]"]):
+class TokenReading(ChunkReading["NDArray[Any] | DecodedRows"]):
     """Samples of batches, cut from runs, which are kept until their last sample is made."""
 
     def __init__(
@@ -202,13 +252,14 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
     ) -> None:
         """Read ``batches`` of samples.
 
-        ``made`` makes a sample of its number and its tokens, a view of a run; None: the sample is a view, as memory.
+        ``made`` makes a sample of its number and its tokens, a view of a run, or its packed row; None: the sample is
+        the view, as memory, or the row.
         ``together`` is the most samples that a thread makes before others take the next ones.
         """
         self._runs, self._made, self._together = runs, made, together
         self._places: deque[Places] = deque()  # of scheduled samples: run, first token in it, end
         self._next = 0  # of the first of these
-        self._tokens: dict[int, memoryview] = {}  # of the runs that are held
+        self._tokens: dict[int, memoryview | DecodedRows] = {}  # of the runs that are held
         self._known: dict[int, TokenPiece] = {}  # of the runs that are held or come next
         world, lanes = (1, 0) if iterations is None else (iterations.rank().world, iterations.epochs.latest().lanes)
         super().__init__(runs.windows.source, batches, workers, runs.limits(world, lanes))
@@ -238,18 +289,18 @@ class TokenReading(ChunkReading["NDArray[Any]"]):
         # A run of empty documents has none.
         return spans[0] if spans else b""
 
-    def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> NDArray[Any]:
+    def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> NDArray[Any] | DecodedRows:
         if read is None:
             raise Unusable(f"the run {chunk} has not been read")
         return self._held(chunk, read if isinstance(read, bytes) else read.take())
 
-    def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> NDArray[Any]:
+    def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> NDArray[Any] | DecodedRows:
         return self._held(chunk, b"".join([read.take() for read in reads]))
 
-    def _held(self, chunk: int, data: bytes) -> NDArray[Any]:
-        tokens = np.frombuffer(data, self._runs.windows.dtype)
-        self._tokens[chunk] = tokens.data
-        return tokens
+    def _held(self, chunk: int, data: bytes) -> NDArray[Any] | DecodedRows:
+        found = self._runs.windows.decode(self._piece(chunk), data)
+        self._tokens[chunk] = found if isinstance(found, DecodedRows) else found.data
+        return found
 
     def _most(self) -> int:
         return min(self._together, self._reach())

@@ -12,7 +12,7 @@ import json
 from bisect import bisect_right
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -44,7 +44,8 @@ class Shape(NamedTuple):
 class TokenPiece(NamedTuple):
     """Tokens of one read: a sample, or adjacent samples."""
 
-    start: int  # first byte in the file; in the stream, if files are one
+    start: int  # first byte in the file; in the stream, if files are one; among all packed rows
+    stop: int  # the end, counted likewise
     spans: list[Span]  # the bytes, in one file or several; empty: the samples are empty documents
 
 
@@ -181,15 +182,22 @@ class Windows:
         stop = self._place(last)[2]
         if self._joints is None:
             file = self._file(unit, start)
-            return TokenPiece(start, [Span(self.keys[file], start, stop, self._etags[file])] if start < stop else [])
+            return TokenPiece(start, stop, [self.span(file, start, stop)] if start < stop else [])
         borders, heads = (each.view for each in self._joints)
         spans, at = list[Span](), start
         while at < stop:
             file = self._file(unit, at)
             begin, shift = at, heads[file] - borders[file]
             at = min(stop, borders[file + 1])
-            spans.append(Span(self.keys[file], begin + shift, at + shift, self._etags[file]))
-        return TokenPiece(start, spans)
+            spans.append(self.span(file, begin + shift, at + shift))
+        return TokenPiece(start, stop, spans)
+
+    def span(self, file: int, start: int, stop: int) -> Span:
+        return Span(self.keys[file], start, stop, self._etags[file])
+
+    def decode(self, _piece: TokenPiece, data: bytes) -> NDArray[Any]:
+        """Return the tokens of a piece, whose bytes are ``data``."""
+        return np.frombuffer(data, self.dtype)
 
     def key_of(self, sample: int) -> str:
         return self.keys[self._file(*self._place(sample)[:2])]
@@ -210,11 +218,22 @@ class Windows:
 
     def positions(self, first: int, stop: int) -> NDArray[np.int64]:
         """Return the first byte of units ``first`` to ``stop``, counted over all files: int64."""
-        units = np.arange(first, stop)
-        files = np.searchsorted(self._owners.values, units, side="right") - 1
         before = np.cumsum([0, *self._file_bytes])
-        found: NDArray[np.int64] = before[files] + self._begins.values[first:stop]
+        found: NDArray[np.int64] = before[self.owners_of(np.arange(first, stop))] + self._begins.values[first:stop]
         return found
+
+    @property
+    def owners(self) -> NDArray[np.int64]:
+        """The first unit of each file, and the number of units."""
+        return self._owners.values
+
+    def owners_of(self, units: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the file of each unit."""
+        return np.searchsorted(self.owners, units, side="right") - 1
+
+    @property
+    def kind(self) -> str:
+        return f"windows of {self.shape.length:,} tokens" if self.shape.length else f"whole {self.shape.units}"
 
 
 def _stretches(

@@ -1,0 +1,264 @@
+"""Rows of packed documents: which bytes a row or a block of rows needs, and how these become rows.
+
+A block is read as a few runs of documents, and its pieces are copied into their rows where it is decoded. A row is then
+a view of the block, as a window is one of its run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from copy import copy
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from penstock.data.catalog.columns.column import pack
+from penstock.data.tokens.batch import PackedRow
+from penstock.data.tokens.packing import VERSION, BlockLayout, Pack, PackingPlan, lay_out, plan_packing
+from penstock.data.tokens.windows import Shape, TokenPiece, Windows
+from penstock.data.zarr.format.references import RecentValues
+from penstock.errors import Unusable, public_url
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.columns.column import Numbers
+    from penstock.data.tokens.windows import TokenFiles
+    from penstock.values import Span
+
+Longer = Literal["cut", "leave-out", "refuse"]
+
+# Bytes between two pieces of a file that are read and thrown away, at most.
+_GAP_BYTES = 64 << 10
+_LAYOUT_BYTES = 16 << 20  # of the blocks that were used last
+_LONGEST = 1 << 31  # tokens of a document, which is held as a whole
+
+
+class RowShape(NamedTuple):
+    """The rows that documents are packed into."""
+
+    length: int  # tokens
+    pack: Pack
+    longer: Longer  # documents that fit no row
+
+
+class DecodedRows:
+    """Rows of a block that was read, in their order."""
+
+    def __init__(self, tokens: memoryview, width: int, layout: BlockLayout, goes_on: NDArray[np.bool_]) -> None:
+        """Cut ``tokens`` to rows of ``width``; ``goes_on`` tells of each piece whether its document is cut after it."""
+        self._tokens, self._width = tokens, width
+        self._sizes = layout.sizes.tolist()
+        rows = layout.rows - layout.rows[0]
+        firsts = np.flatnonzero(np.diff(rows, prepend=-1))
+        self._firsts = [*firsts.tolist(), len(rows)]
+        self._goes_on = goes_on[np.append(firsts[1:], len(rows)) - 1].tolist()
+
+    def __getitem__(self, tokens: slice) -> PackedRow:
+        """Return the row of these tokens."""
+        row = tokens.start // self._width
+        sizes = self._sizes[self._firsts[row] : self._firsts[row + 1]]
+        return PackedRow(self._tokens[tokens], sizes, self._goes_on[row])
+
+
+class PackedRows:
+    """The rows of packed documents: the ``Contents`` of a dataset, in the place of ``Windows``.
+
+    A row is stored as ``length`` tokens and one more: the token after a cut, which its labels need. Places of rows are
+    counted in such rows, as if all were one file.
+    """
+
+    # Rows of a block are read together, whatever lies between them.
+    joined = True
+
+    def __init__(self, files: TokenFiles, shape: RowShape, plan: PackingPlan | None = None) -> None:
+        """Plan the rows of the documents, unless ``plan`` is given; documents without tokens take no part."""
+        self.source, self.base, self.dtype, self.keys = files.source, files.base, files.dtype, files.keys
+        self.shape, item = shape, files.dtype.itemsize
+        self.tokens = sum(int(sizes.sum()) for _, sizes in files.units) // item
+        longest = shape.length * item
+        long = [sizes > longest for _, sizes in files.units]
+        self.cut = sum(map(np.count_nonzero, long))
+        if self.cut and shape.longer == "refuse":
+            raise _refuse_long(files, longest, self.cut)
+        kept = [sizes > 0 for _, sizes in files.units]
+        if shape.longer == "leave-out":
+            kept, self.cut = [some & ~over for some, over in zip(kept, long, strict=True)], 0
+        units = [(begins[some], sizes[some]) for (begins, sizes), some in zip(files.units, kept, strict=True)]
+        self._documents = Windows(files._replace(units=units), Shape(0, 0, "documents"))
+        self.left_out = self.tokens - self._documents.tokens
+        lengths, borders = self._lengths(np.arange(len(self._documents))), self._documents.owners
+        if len(lengths) and int(lengths.max()) >= _LONGEST:
+            key = self._documents.key_of(int(lengths.argmax()))
+            message = f"a document must have fewer than 2^31 tokens to be packed, got {lengths.max():,}"
+            raise Unusable(message, url=self.source.url(key))
+        if plan is None:
+            plan = plan_packing(lengths, borders, shape.length, item, shape.pack)
+        self._plan = pack([*plan])
+        self._slice = 0, int(plan.starts[-1])
+        self.mean_bytes = self._row_bytes = (shape.length + 1) * item
+        total = self._slice[1] * shape.length
+        self.padding = (total - self._documents.tokens) / max(total, 1)
+        self._layouts: RecentValues[BlockLayout] = RecentValues(_LAYOUT_BYTES, attrgetter("nbytes"))
+
+    def __len__(self) -> int:
+        return self._slice[1] - self._slice[0]
+
+    @property
+    def root(self) -> str:
+        return self.source.root
+
+    @property
+    def plan(self) -> PackingPlan:
+        firsts, runs, bounds, starts = (each.values for each in self._plan)
+        return PackingPlan(firsts, runs, bounds, starts)
+
+    @property
+    def kind(self) -> str:
+        return f"packed rows of {self.shape.length:,} tokens"
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The first row of each block, or of its part in a slice, and at the end the number of rows."""
+        first, stop = self._slice
+        return np.unique(np.clip(self._plan[3].values, first, stop)) - first
+
+    @cached_property
+    def stretches(self) -> Numbers:
+        """The first row of each stretch: all rows are one."""
+        return pack([np.zeros(min(len(self), 1), np.int64)])[0]
+
+    # Cached: every state contains the digest.
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the documents, the shape of the rows, and the plan."""
+        text = json.dumps([VERSION, self._documents.digest, self.shape, self._slice])
+        hashed = hashlib.sha256(text.encode())
+        for each in self._plan:
+            hashed.update(each.values.data)
+        return hashed.hexdigest()[:32]
+
+    def part(self, first: int, stop: int) -> PackedRows:
+        """Return rows ``first`` to ``stop``; the plan is that of all."""
+        found = copy(self)
+        for name in ("digest", "starts", "stretches"):
+            found.__dict__.pop(name, None)
+        found._slice = self._slice[0] + first, self._slice[0] + stop  # noqa: SLF001  itself
+        return found
+
+    def places(self, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the first byte of each row among all rows, and the end."""
+        starts = samples * self._row_bytes
+        return starts, starts + self._row_bytes
+
+    def piece(self, first: int, last: int) -> TokenPiece:
+        """Return the bytes that rows ``first`` to ``last`` need, which are of one block."""
+        spans, _ = self._located(*self._sources(first, last + 1)[:3])
+        return TokenPiece(first * self._row_bytes, (last + 1) * self._row_bytes, spans)
+
+    def decode(self, piece: TokenPiece, data: bytes) -> DecodedRows:
+        """Return the rows of a piece, whose bytes are ``data``."""
+        first, stop = piece.start // self._row_bytes, piece.stop // self._row_bytes
+        documents, begins, ends, layout = self._sources(first, stop)
+        sources = self._located(documents, begins, ends)[1]
+        block, begin, end = self._block(first, stop)
+        if layout is None:
+            # A whole block: its documents were read, and the pieces are in them.
+            layout, item = self._layout(block), self.dtype.itemsize
+            sources = sources[layout.documents] + layout.firsts * item
+        else:
+            item = self.dtype.itemsize
+        goes_on = self._go_on(block, layout)
+        made = bytearray((end - begin) * self._row_bytes)
+        into, given = memoryview(made), memoryview(data)
+        targets = (layout.rows - begin) * self._row_bytes + layout.places * item
+        sizes = (layout.sizes + goes_on) * item
+        for target, source, size in zip(targets.tolist(), sources.tolist(), sizes.tolist(), strict=True):
+            into[target : target + size] = given[source : source + size]
+        tokens = np.frombuffer(made, self.dtype).data
+        return DecodedRows(tokens, self.shape.length + 1, layout, goes_on)
+
+    def key_of(self, sample: int) -> str:
+        """Return the key of the file in which the first document of a row is."""
+        block, row, _ = self._block(sample, sample + 1)
+        layout = self._layout(block)
+        first = layout.documents[np.searchsorted(layout.rows, row)]
+        return self._documents.key_of(int(self.plan.documents(block)[first]))
+
+    def _block(self, first: int, stop: int) -> tuple[int, int, int]:
+        """Return the block of some rows, and the numbers of the first and the one after the last in it."""
+        begin = first + self._slice[0]
+        starts = self._plan[3].values
+        block = int(np.searchsorted(starts, begin, side="right")) - 1
+        row = begin - int(starts[block])
+        return block, row, row + stop - first
+
+    def _layout(self, block: int) -> BlockLayout:
+        found = self._layouts.get(block)
+        if found is None:
+            lengths = self._lengths(self.plan.documents(block))
+            found = lay_out(lengths, self.shape.length, self.shape.pack, block)
+            self._layouts.put(block, found)
+        return found
+
+    def _lengths(self, documents: NDArray[np.int64]) -> NDArray[np.int64]:
+        begins, ends = self._documents.places(documents)
+        found: NDArray[np.int64] = (ends - begins) // self.dtype.itemsize
+        return found
+
+    def _go_on(self, block: int, layout: BlockLayout) -> NDArray[np.bool_]:
+        lengths = self._lengths(self.plan.documents(block)[layout.documents])
+        found: NDArray[np.bool_] = layout.firsts + layout.sizes < lengths
+        return found
+
+    def _sources(
+        self, first: int, stop: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], BlockLayout | None]:
+        """Return documents, first bytes and ends of what some rows need, and their pieces.
+
+        A whole block needs its documents as they are, whatever their pieces, which are None then.
+        """
+        block, begin, end = self._block(first, stop)
+        documents, rows = self.plan.documents(block), self._plan[3].values
+        if begin == 0 and end == rows[block + 1] - rows[block]:
+            return documents, *self._documents.places(documents), None
+        layout = self._layout(block)
+        chosen = slice(*np.searchsorted(layout.rows, (begin, end)))
+        layout = BlockLayout(*(each[chosen] for each in layout))
+        documents, item = documents[layout.documents], self.dtype.itemsize
+        begins = self._documents.places(documents)[0] + layout.firsts * item
+        ends = begins + (layout.sizes + self._go_on(block, layout)) * item
+        return documents, begins, ends, layout
+
+    def _located(
+        self, documents: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> tuple[list[Span], NDArray[np.int64]]:
+        """Return the spans that hold some ranges of bytes, and the place of each range in the spans' bytes.
+
+        Neighbours are read together, with what little lies between them.
+        """
+        order = np.lexsort((begins, documents))
+        owners, low, high = self._documents.owners_of(documents[order]), begins[order], ends[order]
+        new = np.append(True, (np.diff(owners) > 0) | (low[1:] - high[:-1] > _GAP_BYTES))
+        firsts = np.flatnonzero(new)
+        starts, stops = low[firsts], high[np.append(firsts[1:], len(new)) - 1]
+        before = np.cumsum(stops - starts) - (stops - starts)
+        places = np.empty_like(begins)
+        places[order] = (before - starts)[np.cumsum(new) - 1] + low
+        found = zip(owners[firsts].tolist(), starts.tolist(), stops.tolist(), strict=True)
+        return [self._documents.span(*each) for each in found], places
+
+
+def _refuse_long(files: TokenFiles, longest: int, count: int) -> Unusable:
+    item = files.dtype.itemsize
+    number, sizes = next((at, sizes) for at, (_, sizes) in enumerate(files.units) if (sizes > longest).any())
+    most = max(int(each.max(initial=0)) for _, each in files.units) // item
+    url = public_url(files.source.url(files.keys[number]))
+    return Unusable(
+        f"longer='refuse': {count:,} documents have more than length={longest // item:,} tokens, at most {most:,}; the "
+        f"first is document {int(np.argmax(sizes > longest)):,} of {url}: pass a larger length=, or longer='leave-out' "
+        "or 'cut'"
+    )
