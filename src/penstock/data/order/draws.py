@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -37,7 +38,8 @@ _WHOLE, _OWN_TAIL, _LATER_TAIL = range(3)
 _KEYS = "block", "own tail", "tail"
 # The key of the run that ends an epoch in which each source comes once.
 _LAST = "once, last"
-_CELLS = 1 << 16  # draws of sources before periods that are summed up together
+# Draws of sources before periods that are summed up together: arrays of 64 KiB, which stay in the processor's cache.
+_CELLS = 1 << 13
 _TINY = 1e-200  # of weights that are not 0, but may be as quotients
 _TOGETHER = 4
 _NEAR = 8  # blocks for each that is looked up, between which the others are divided as well
@@ -270,8 +272,10 @@ class Draws:
             begin = self._period + len(known) - 1
             periods = range(begin, min(period, begin + max(1, _CELLS // len(self._base))))
             added = np.zeros((len(periods), len(self._base)), dtype=np.int64)
+            edges = [self._blocks_before(min(each, len(self._starts) - 1)) for each in range(begin, periods.stop + 1)]
             for kind, pieces in enumerate(self._pieces):
-                rows = [(each, blocks) for each in periods if (blocks := self._blocks_of(each, kind))]
+                blocks = [range(low[kind], high[kind]) for low, high in pairwise(edges)]
+                rows = [(each, its) for each, its in zip(periods, blocks, strict=True) if its]
                 if not rows or not pieces:
                     continue
                 ends = zip(*(self._ends(each, kind, blocks) for each, blocks in rows), strict=True)

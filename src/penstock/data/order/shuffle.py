@@ -114,8 +114,8 @@ class Permutation(EpochOrder):
     @cached_property
     def _sorted(self) -> NDArray[np.int64]:
         hashes = mixed(np.arange(1, self.n + 1, dtype=np.uint64) * _GAMMA + self._keys[0])
-        # Ties are impossible (mixing is a bijection), but "stable" also fixes the sort algorithm on every platform.
-        return np.argsort(mixed(hashes ^ self._keys[1]), kind="stable").astype(np.int64)
+        # Ties are impossible (mixing is a bijection), so any algorithm finds the same order.
+        return np.argsort(mixed(hashes ^ self._keys[1])).astype(np.int64)
 
     def _feistel(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
         return _feistel(values, self._height, self._width, self._keys[:_ROUNDS])
