@@ -10,6 +10,7 @@ for the rest of their role.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import tempfile
@@ -168,6 +169,8 @@ class Cluster:
     def _begin(self, rank: int) -> None:
         """Be a new process, at the moment at which all begin."""
         world, before = self.world, self.world.process
+        # Blocks that the rank before has read.
+        gc.collect()
         world.settle()
         world.lines.clear()
         world._steps = 0
@@ -194,8 +197,8 @@ class Cluster:
                 verbs[call.verb] += weight
                 size += call.size * weight
                 seconds[int(call.at_s)] += weight
-                # Ranks that did not run read other places of the data.
-                keys[call.key] += 1 if call.verb.endswith("data") else weight
+                # Ranks that did not run use other objects, and other places of the data.
+                keys[call.key] += 1 if call.verb.endswith("data") or call.key.endswith(".data") else weight
         each = [len(calls) for calls, _ in phase.values()]
         return {
             "ranks": self.count,
