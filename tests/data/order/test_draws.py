@@ -219,6 +219,14 @@ def test_batches_and_states_take_as_many_sums_with_a_thousand_stages_as_with_ten
     assert [first["cells"] <= 5 * 3 * stages + 60 for (first, _), stages in zip(deep, (10, 100, 1000), strict=True)]
 
 
+def test_blocks_before_each_stage_are_counted_once_where_a_run_resumes(monkeypatch):
+    counted, count_blocks = [], Draws._blocks_before
+    monkeypatch.setattr(Draws, "_blocks_before", lambda *given: counted.append(given[1]) or count_blocks(*given))
+    mixture = of_many(4, partial(staged, 100), epoch_samples=1000)
+    Draws(mixture, 16, 1, 0).lookup(99 * 160 // 1000)(np.arange(64, 80))
+    assert len(counted) <= 100 + 10
+
+
 @pytest.mark.parametrize("ends", ["longest", "once"])
 def test_batches_and_states_take_as_many_sums_with_many_sources_as_with_few(ends, sums):
     for count in (8, 64, 512):
