@@ -32,7 +32,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         *("endpoint", "buffer", "budget", "waiting", "contracts", "support", "blocks", "node"),
         *("transport", "cache", "listing", "operations", "read", "fetch", "write"),
     ),
-    "jobs": (*("trees", "tasks", "parts", "warm", "copying", "syncing", "packing", "index"),),
+    "jobs": (*("trees", "tasks", "parts", "warm", "copying", "syncing", "packing", "mapping", "index"),),
     "data": (
         "unpacking",
         ("parquet", "ranks", "region"),
@@ -70,7 +70,7 @@ HOMES = {
     "boto3": ("cli.demo", "testing"),
     "botocore": ("stores.s3.credentials",),
     "certifi": ("stores.http.network",),
-    "cloudpickle": ("data.loading.sendable",),
+    "cloudpickle": ("data.loading.sendable", "jobs.mapping.function"),
     "ctypes": (*tuple(f"engine.transport.{file}" for file in ("libcurl", "easy", "loop", "stream")), "engine.buffer"),
     "fastcrc": ("stores", "testing", "data.shards.tfrecord"),
     "fsspec": ("interop", "stores.fsspec"),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.interop.path import Path
     from penstock.jobs.index import index
+    from penstock.jobs.mapping.job import map  # noqa: A004  the field's word
     from penstock.jobs.packing.job import pack
     from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.syncing.job import copy_tree, sync
@@ -112,6 +113,7 @@ _HOMES = {
     "load_safetensors": "checkpoint.safetensors.verbs",
     "open": "verbs",
     "open_safetensors": "checkpoint.safetensors.verbs",
+    "map": "jobs.mapping.job",
     "pack": "jobs.packing.job",
     "presign": "jobs.trees.find",
     "save": "checkpoint.torchfile.verbs",
@@ -169,6 +171,7 @@ __all__ = [
     "list",
     "load",
     "load_safetensors",
+    "map",
     "open",
     "open_safetensors",
     "pack",

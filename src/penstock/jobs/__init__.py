@@ -1,4 +1,4 @@
-"""Many objects at once: ``ps.sync``, ``find``, ``warm``, ``presign``, ``pack``, and the commands ``cp`` and ``mv``.
+"""Many objects at once: ``ps.sync``, ``find``, ``warm``, ``presign``, ``pack``, ``map``, ``cp``, ``mv``.
 
 From ``ps.sync`` to the report:
 
@@ -14,5 +14,5 @@ From ``ps.sync`` to the report:
 7. ``trees/outcome``: each outcome goes into the result, to the progress line, and as a line into the report file.
 
 ``copying/transfer`` is the same for ``cp`` and ``mv``; ``trees/find`` and ``warm`` list and read; ``syncing/verify``
-compares; ``index`` saves a catalog; ``packing/`` writes shards.
+compares; ``index`` saves a catalog; ``packing/`` writes shards, ``mapping/`` those of a function's outputs.
 """

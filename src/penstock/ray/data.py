@@ -23,8 +23,6 @@ from functools import lru_cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.catalog.saved import version_of
 from penstock.data.datasets.dataset import CatalogDataset
@@ -34,16 +32,7 @@ from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Put
 from penstock.errors import Changed, NotFound, Unusable, kind_of, require_extras
-from penstock.jobs.packing.members import (
-    KEY,
-    Members,
-    Packable,
-    PackedMember,
-    encode_field,
-    is_image,
-    once,
-    split_member_name,
-)
+from penstock.jobs.packing.members import RowMembers
 from penstock.jobs.packing.pack import Destination, Packing, PackOptions
 from penstock.source import open_source
 from penstock.values import as_folder
@@ -237,7 +226,7 @@ with require_extras("penstock.ray.write needs Ray Data", ray="ray", pyarrow="ray
     from ray.data.datasource import Datasink
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import ArchiveFormat, KeyRule
@@ -247,7 +236,6 @@ if TYPE_CHECKING:
 
 _FORMATS = ("tar", "zip", "parquet")
 _AT_ONCE = 64  # rows that become Python's
-_KEYS = ("key", KEY)
 
 
 def write(  # noqa: PLR0913  the options of ps.pack
@@ -395,7 +383,7 @@ class ShardSink(Datasink[Any]):
         """
         there = self._there(only=())
         task = f"{ctx.task_idx:06}"
-        packing = self._packing(_Rows(blocks, self._rule(), task), there)
+        packing = self._packing(RowMembers(_rows(blocks), self._rule(), task), there)
         return [*packing.stream(lambda number: f"shard-{task}-{number:03}.{self._form_name}")]
 
     def on_write_complete(self, write_result: Any) -> None:  # noqa: ANN401  Ray's
@@ -405,7 +393,7 @@ class ShardSink(Datasink[Any]):
         )
         if not records:
             raise NotFound("nothing was written: the dataset has no rows", url=self._url)
-        packing = self._packing(_Rows((), self._rule(), ""), self._there())
+        packing = self._packing(RowMembers(iter(()), self._rule(), ""), self._there())
         # A task whose result Ray had lost was repeated, or an attempt that was taken for dead went on. Shards that only
         # failed attempts have written are deleted.
         packing.finish([(name, packing.now(name, record)) for name, record in records])
@@ -425,56 +413,12 @@ class ShardSink(Datasink[Any]):
         name = self._form_name if self._form_name in ENCODERS else "tar"
         return cast("ArchiveFormat", format_by(name, (), {"key": self._options.key}))
 
-    def _packing(self, rows: _Rows, there: Destination) -> Packing:
+    def _packing(self, rows: RowMembers, there: Destination) -> Packing:
         form: ShardFormat = self._rule() if self._form_name in ENCODERS else format_by(self._form_name, (), {})
         return Packing(rows, form, self._options, there)
 
 
-class _Rows(Members):
-    """The rows of blocks, which are read once, in order."""
-
-    def __init__(self, blocks: Iterable[Any], rule: ArchiveFormat, task: str) -> None:
-        self._blocks, self._form, self._task = blocks, rule, task
-        self.catalog = Catalog.build("memory://rows/", "", [])
-        self.rows, self.size_bytes, self.digest = np.zeros(0, np.int64), None, ""
-
-    def read(self, first: int) -> Generator[Packable]:
-        for number, row in enumerate(self._rows(), first):
-            sample = self._packable(number, row)
-            if self.fields is None:
-                # Those of later rows must be among them.
-                self.fields = tuple(each.field for each in sample.members)
-                self.images = sum(map(is_image, self.fields))
-            yield sample
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
-        for block in self._blocks:
-            for batch in BlockAccessor.for_block(block).to_arrow().to_batches(_AT_ONCE):
-                yield from batch.to_pylist()
-
-    def _packable(self, number: int, row: dict[str, Any]) -> Packable:
-        named = next((name for name in _KEYS if name in row), None)
-        given = f"{self._task}{number:09}" if named is None else str(row.pop(named))
-        key, members = given, list[PackedMember]()
-        if isinstance(data := row.get("bytes"), bytes):
-            key, field = split_member_name(self._form, given, "")
-            members.append(_member(given, data, field))
-            del row["bytes"]
-        for name, value in row.items():
-            whole, found = f"{key}.{name}", encode_field(value, name, "")
-            if found is None:
-                continue
-            if split_member_name(self._form, whole, "") != (key, name):
-                raise Unusable(
-                    f"the field {name!r} of the row {given!r} would be read as "
-                    f"{split_member_name(self._form, whole, '')[1]!r}: "
-                    'rename one of them, or pass another key=, such as key="last-dot"'
-                )
-            members.append(_member(whole, found, name))
-        if not members:
-            raise Unusable(f"the row {given!r} has no field: it needs a column in addition to its key")
-        return Packable(number, key, members)
-
-
-def _member(name: str, data: bytes | memoryview, field: str) -> PackedMember:
-    return PackedMember(name, len(data), once(data), partial(once, data), field)
+def _rows(blocks: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    for block in blocks:
+        for batch in BlockAccessor.for_block(block).to_arrow().to_batches(_AT_ONCE):
+            yield from batch.to_pylist()

@@ -82,7 +82,7 @@ def test_sources_that_cannot_be_packed(tree, tmp_path):
     with pytest.raises(Unusable, match=r"Catalog\.filter"):
         ps.pack(ps.Catalog.scan(tree), tmp_path / "to", include="*.jpg")
     for to in (tree, tree / "to"):
-        with pytest.raises(Unusable, match="in the prefix that is packed"):
+        with pytest.raises(Unusable, match="in the prefix that is read"):
             ps.pack(tree, to)
 
 

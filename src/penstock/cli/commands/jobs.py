@@ -172,6 +172,9 @@ def resume(
     """Do the unfinished and failed parts of a job, as the command that began it would."""
     records = Records(url, store)
     plan = _plan(records)
+    if plan.operation == "map":
+        # A plan is read from a bucket: the name of a function in it is not trusted.
+        raise Unusable("a map is continued by its own call, or penstock map: repeat it", url=records.url)
     if plan.operation not in _OPERATIONS:
         raise Unusable(f"unknown operation {plan.operation!r}: install a newer version", url=records.url)
     module, shown = _OPERATIONS[plan.operation]

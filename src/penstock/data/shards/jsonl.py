@@ -15,12 +15,14 @@ from penstock.data.shards.format import Ask, Extents, Fields, FieldsFormat
 from penstock.errors import Damaged, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.data.shards.format import Walk
 
 _BLOCK_BYTES = 8 << 20
 _BREAK, _RETURN, _SPACE = b"\n\r "
 _BLANK = b" \t\r\n"  # JSON's white space
-_MARK = b"\xef\xbb\xbf"
+MARK = b"\xef\xbb\xbf"
 _DECOMPRESS = "is compressed with {}, so that no line can be read by its place: decompress it once"
 # First bytes of files that hold no lines of UTF-8, and what to do about them.
 _FOREIGN = {
@@ -49,8 +51,8 @@ class JsonlFormat(FieldsFormat):
         for base in range(0, size, _BLOCK_BYTES):
             view = yield Ask(base, min(size, base + _BLOCK_BYTES))
             if not base:
-                _check_first(view)
-                first = len(_MARK) if view[: len(_MARK)] == _MARK else 0
+                check_first_bytes(view)
+                first = len(MARK) if view[: len(MARK)] == MARK else 0
             block = np.frombuffer(view, np.uint8)
             breaks = np.flatnonzero(block == _BREAK)
             if not block.all():
@@ -84,36 +86,32 @@ class JsonlFormat(FieldsFormat):
         line = data[:stop]
         if not self.fields:
             return line
-        found = _parse_line(line)
         if isinstance(self.fields, str):
-            value = _value(found, self.fields)
+            value = parse_values(line, (self.fields,))[self.fields]
             if not isinstance(value, str):
                 raise Damaged(
                     f"the value of {self.fields!r} is not text but {value!r:.40}: pass fields=({self.fields!r},)"
                 )
             return memoryview(value.encode())
-        return Fields("", {each: _value(found, each) for each in self.fields})
+        return Fields("", parse_values(line, self.fields))
 
 
-def _check_first(view: memoryview) -> None:
+def check_first_bytes(view: memoryview) -> None:
     for begin, advice in _FOREIGN.items():
         if view[: len(begin)] == begin:
             raise Unsupported(f"the file {advice}")
 
 
-def _parse_line(line: memoryview) -> dict[str, Any]:
+def parse_values(line: memoryview, names: Iterable[str]) -> dict[str, Any]:
+    """Return some values of the JSON object of a line."""
     try:
         found = loads(str(line, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise Damaged(f"the line {bytes(line[:40])!r} is not JSON: {error}") from error
     if not isinstance(found, dict):
         raise Damaged(f"the line {bytes(line[:40])!r} must be a JSON object")
-    return found
-
-
-def _value(found: dict[str, Any], name: str) -> Any:  # noqa: ANN401  any JSON value
     try:
-        return found[name]
-    except KeyError:
+        return {name: found[name] for name in names}
+    except KeyError as error:
         known = ", ".join(map(repr, found))
-        raise Damaged(f"the line has no field {name!r}, only {known:.200}") from None
+        raise Damaged(f"the line has no field {error}, only {known:.200}") from None

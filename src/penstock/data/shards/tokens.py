@@ -225,6 +225,16 @@ class DatatroveIndex(_Tokens):
         return Extents(starts[:-1], np.diff(starts))
 
 
+def encode_index(lengths: NDArray[np.int32], dtype: np.dtype[Any]) -> bytes:
+    """Return the index that Megatron's builder writes for documents of these lengths in tokens."""
+    codes = {np.dtype(name): code for code, name in _CODES.items()}
+    ends = np.cumsum(lengths, dtype="<i8")
+    documents = np.arange(len(lengths) + 1, dtype="<i8")
+    head = _HEADER.pack(_MAGIC, 1, codes[dtype], len(lengths), len(documents))
+    begins = (ends - lengths) * dtype.itemsize
+    return b"".join((head, lengths.astype("<i4").tobytes(), begins.tobytes(), documents.tobytes()))
+
+
 def _header(head: memoryview, size: int) -> tuple[str, int, int]:
     """Return the type of the tokens, and the numbers of sequences and of entries of the list of documents."""
     magic, version, code, sequences, documents = _HEADER.unpack_from(head)

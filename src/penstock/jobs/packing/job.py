@@ -195,7 +195,7 @@ def pack(  # noqa: PLR0913  each is named in the call
     text = json.dumps(asdict(options) | chosen, default=_refuse_record_value)
     operation = _Pack(here, folder, format, text, "" if catalog is None else catalog.version, given, records.url)
     if catalog is not None and records.plan() is None:
-        _keep(catalog, operation.place(operation.catalog), given)
+        keep_catalog(catalog, operation.place(operation.catalog), given)
     return _complete(operation, JobOptions(part, on, progress, processes))
 
 
@@ -221,7 +221,7 @@ def _resolve_source(source: Any, store: StoreOptions | str) -> tuple[str, Catalo
     return found.url(as_folder(key)), None
 
 
-def _keep(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
+def keep_catalog(catalog: Catalog, url: str, store: StoreOptions | str) -> None:
     """Save a catalog under a name with its version; other processes may do the same."""
     source, key = open_source(url, store)
     if source.stat_existing([key])[0] is None:
@@ -278,7 +278,7 @@ class _Pack(Operation):
         if not version:
             found = Catalog.scan(self.source, include=how["include"], exclude=how["exclude"], store=self.store)
             version = found.version
-            _keep(found, self.place(version), self.store)
+            keep_catalog(found, self.place(version), self.store)
         packing = _plan_packing(self, version)
         if packing.check():
             raise Unusable("this pack is finished, and needs no job: ps.Catalog.open opens its catalog", url=self.url)

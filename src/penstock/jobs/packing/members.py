@@ -38,6 +38,7 @@ _AT_ONCE = 64  # samples of a dataset in one list
 _MOST_FIELDS = 1 << 10
 # Columns of rows: the names of samples, and their only images.
 KEY, IMAGE = "__key__", "image"
+_KEYS = ("key", KEY)
 _IMAGES = {
     *("bmp", "gif", "ico", "jfif", "jp2", "jpe", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tga", "tif"),
     *("tiff", "webp"),
@@ -329,10 +330,7 @@ class DatasetMembers(Members):
                 'another key=, such as key="last-dot"',
                 url=url,
             )
-        members = [
-            PackedMember(name, len(data), once(data), partial(once, data), fields[name])
-            for name, data in values.items()
-        ]
+        members = [_member(name, data, fields[name]) for name, data in values.items()]
         return Packable(number, keys.pop(), members)
 
     def _values(self, number: int, sample: Sample, url: str) -> dict[str, Bytes]:
@@ -357,6 +355,54 @@ class DatasetMembers(Members):
         if isinstance(fields, str) and fields:
             return fields
         return {"jsonl": "json"}.get("" if form is None else form.name, "bin")
+
+
+class RowMembers(Members):
+    """Samples that are mappings from fields to values, which are read once, in order.
+
+    ``prefix`` begins the numbers of rows that have no name in ``key`` or ``__key__``.
+    """
+
+    def __init__(self, rows: Iterator[dict[str, Any]], form: ArchiveFormat, prefix: str) -> None:
+        self._rows, self._form, self._prefix = rows, form, prefix
+        self.catalog = Catalog.build("memory://rows/", "", [])
+        self.rows, self.size_bytes, self.digest = np.zeros(0, np.int64), None, ""
+
+    def read(self, first: int) -> Generator[Packable]:
+        for number, row in enumerate(self._rows, first):
+            sample = self._packable(number, row)
+            if self.fields is None:
+                # Those of later rows must be among them.
+                self.fields = tuple(each.field for each in sample.members)
+                self.images = sum(map(is_image, self.fields))
+            yield sample
+
+    def _packable(self, number: int, row: dict[str, Any]) -> Packable:
+        named = next((name for name in _KEYS if name in row), None)
+        given = f"{self._prefix}{number:0{_DIGITS}}" if named is None else str(row.pop(named))
+        key, members = given, list[PackedMember]()
+        if isinstance(data := row.get("bytes"), bytes):
+            key, field = split_member_name(self._form, given, "")
+            members.append(_member(given, data, field))
+            del row["bytes"]
+        for name, value in row.items():
+            whole, found = f"{key}.{name}", encode_field(value, name, "")
+            if found is None:
+                continue
+            if split_member_name(self._form, whole, "") != (key, name):
+                raise Unusable(
+                    f"the field {name!r} of the row {given!r} would be read as "
+                    f"{split_member_name(self._form, whole, '')[1]!r}: "
+                    'rename one of them, or pass another key=, such as key="last-dot"'
+                )
+            members.append(_member(whole, found, name))
+        if not members:
+            raise Unusable(f"the row {given!r} has no field: it needs a column in addition to its key")
+        return Packable(number, key, members)
+
+
+def _member(name: str, data: Bytes, field: str) -> PackedMember:
+    return PackedMember(name, len(data), once(data), partial(once, data), field)
 
 
 class Coming:

@@ -19,7 +19,7 @@ from contextlib import closing, suppress
 from copy import copy
 from dataclasses import asdict, dataclass, field, fields, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
@@ -130,7 +130,7 @@ def make_packing(
     target.require(Put, key)
     base = as_folder(key)
     if isinstance(source, str) or hasattr(source, "__fspath__"):
-        _check_apart(*open_source(source, store), target, base)
+        check_outside(*open_source(source, store), target, base)
     members = members_of(source, rule, chosen, (progress, store))
     if not len(members.rows):
         raise NotFound("there is nothing to pack: the source has no samples")
@@ -143,13 +143,12 @@ def make_packing(
     return Packing(members, form, options, Destination(target, base, overwrite=options.overwrite, mds=mds))
 
 
-def _check_apart(source: Source, prefix: str, target: Source, base: str) -> None:
+def check_outside(source: Source, prefix: str, target: Source, base: str) -> None:
+    """Refuse shards below the prefix whose objects they are made of."""
     *here, mine = source.address(prefix)
     *there, its = target.address(base)
     if here == there and str(its).startswith(as_folder(str(mine))):
-        raise Unusable(
-            "the shards would be in the prefix that is packed: name another destination", url=target.url(base)
-        )
+        raise Unusable("the shards would be in the prefix that is read: name another destination", url=target.url(base))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +256,15 @@ class Destination:
         return found
 
 
+def abort_uploads(source: Source, base: str, names: re.Pattern[str]) -> None:
+    """Abort unfinished uploads of shards with these names, which killed processes have left."""
+    if local(source) or not source.supports(Multipart):
+        return
+    for upload in source.unfinished(f"{base}shard-"):
+        if names.fullmatch(upload.key[len(base) :]):
+            source.abort(upload)
+
+
 class Packing:
     """Pack in progress; ``plan`` is a digest of everything that determines the bytes of shards."""
 
@@ -352,12 +360,7 @@ class Packing:
 
     def clear(self) -> None:
         """Abort unfinished uploads of killed processes, once all shards are written."""
-        there = self._there
-        if local(there.source) or not there.source.supports(Multipart):
-            return
-        for upload in there.source.unfinished(f"{there.base}shard-"):
-            if _OURS.fullmatch(upload.key[len(there.base) :]):
-                there.source.abort(upload)
+        abort_uploads(self._there.source, self._there.base, _OURS)
 
     def _check_others(self) -> None:
         """Refuse shards that no record belongs to, before anything is written."""
@@ -416,13 +419,8 @@ class Packing:
             there.keep(name, record)
         return self._settled(name, record, writer.etag)
 
-    def _shard(self) -> _ShardWriting | MdsWriting | RowWriting:
-        most = self._options.samples, self._options.bytes
-        if self._columns:
-            return MdsWriting(self._columns, most, self._count)
-        if self._form.in_units:
-            return RowWriting(self.members, most, self._count)
-        return self._archive()
+    def _shard(self) -> ShardWriting:
+        return open_shard(self._form, self.members, self._options, self._count)
 
     def _archive(self) -> _ShardWriting:
         return _ShardWriting(ENCODERS[self._form.name](), self._options, self._count)
@@ -511,7 +509,7 @@ class Packing:
 
 
 class _ShardWriting:
-    """Bytes of one shard, with digest and version once written."""
+    """Bytes of one archive, with digest and version once written."""
 
     def __init__(self, encoder: ArchiveEncoder, options: PackOptions, count: Callable[[int, int], None]) -> None:
         self._encoder, self._options, self._count = encoder, options, count
@@ -594,3 +592,18 @@ class _ShardWriting:
         if len(data):
             self._sha256.update(data)
             writer.write(data)
+
+
+ShardWriting: TypeAlias = "_ShardWriting | MdsWriting | RowWriting"
+
+
+def open_shard(
+    form: ShardFormat, members: Members, options: PackOptions, count: Callable[[int, int], None]
+) -> ShardWriting:
+    """Return the writing of a shard of ``members``."""
+    most = options.samples, options.bytes
+    if isinstance(form, MdsFormat):
+        return MdsWriting(form.columns, most, count)
+    if form.in_units:
+        return RowWriting(members, most, count)
+    return _ShardWriting(ENCODERS[form.name](), options, count)

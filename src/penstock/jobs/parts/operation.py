@@ -74,6 +74,7 @@ class Operation(ABC):
     part: ClassVar[object] = list  # schema of a part in the plan
     compares: ClassVar[bool] = False  # failures of objects are its result, whatever another process has found before
     shares: ClassVar[bool] = False  # processes share the objects of a part, not the parts
+    resumes: ClassVar[bool] = True  # by ``penstock jobs resume``: the plan says all that is needed
     places: ClassVar[tuple[str, ...]] = ()  # names of the fields that hold URLs
     store: StoreOptions | str
 

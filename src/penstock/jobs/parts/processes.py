@@ -99,9 +99,10 @@ class _PartWorker:
 
     def take(self) -> Ended | str:
         """Return a part that has ended, or how the process died; empty for its beginning. Raises what a part raised."""
-        try:
-            answer: Ended | PenstockError | str = self._pipe.recv()
-        except (EOFError, OSError):
+        answer: Ended | PenstockError | str | None = None
+        with suppress(EOFError, OSError):
+            answer = self._pipe.recv()
+        if answer is None:
             self.process.join()
             return self._cause_of_death()
         if isinstance(answer, PenstockError):

@@ -58,7 +58,7 @@ _RECORD_FORM = {
     "part": COUNT,
     "counts": {str: COUNT},
     "failures": [{"url": str, "error": str}],
-    "notes": {"digest?": re.compile("[0-9a-f]{1,64}")},
+    "notes": {"digest?": re.compile("[0-9a-f]{1,64}"), "files?": {str: [COUNT, re.compile("[0-9a-f]{64}")]}},
     "began": str,
     "seconds": float,
     "cpu_seconds": float,
@@ -185,7 +185,7 @@ class Records:
                 found = made()
                 data = found.encoded()
                 if len(data) > _MOST_BYTES:
-                    advice = f"a job's plan must have at most {_MOST_BYTES} bytes: take larger parts (part_objects=)"
+                    advice = f"at most {_MOST_BYTES} are allowed: take larger parts (part_objects=, part_bytes=)"
                     raise Unusable(f"{len(found.parts)} parts have a plan of {len(data)} bytes; {advice}", url=self.url)
                 self._source.publish(self._base + _PLAN, data)
                 self.run = made_here = found.run

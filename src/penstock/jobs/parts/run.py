@@ -168,10 +168,8 @@ class Job:
             with _terminable():
                 yield
         except (KeyboardInterrupt, SystemExit):
-            _LOG.warning(
-                "interrupted; parts that are done are recorded: repeat the same call, or: penstock jobs resume %s",
-                self.records.url,
-            )
+            command = f", or: penstock jobs resume {self.records.url}" if self.operation.resumes else ""
+            _LOG.warning("interrupted; parts that are done are recorded: repeat the same call%s", command)
             raise
 
 
