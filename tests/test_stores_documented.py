@@ -42,6 +42,7 @@ WRITTEN = {
     "MinIO": "min.io/docs; issues of minio/minio",
     "SwiftStack": "Multi-Storage Client's provider s8k",
     "Google Cloud Storage's S3 interoperability": "cloud.google.com/storage/docs/interoperability; ClickHouse#115266",
+    "Hugging Face Storage Buckets": "huggingface.co/docs/hub/storage-buckets-s3",
 }
 UNKNOWN = ("OCI Object Storage", "Wasabi", "SwiftStack")  # their manuals do not say
 NO = "\N{EN DASH}"

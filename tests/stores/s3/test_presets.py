@@ -52,6 +52,14 @@ CASES = [
     ("s3://bkt/k", {"provider": "ceph", "endpoint": "http://rgw:8080"}, {}, "http://rgw:8080/bkt/k", US),
     ("s3://bkt/k", {"provider": "s8k", "endpoint": "https://s8k.example"}, {}, "https://s8k.example/bkt/k", US),
     ("s3://bkt/k", {"provider": "gcs"}, {}, "https://storage.googleapis.com/bkt/k", "auto"),
+    (
+        "s3://bkt/k",
+        {"provider": "hf-buckets", "account": "My_Org.2"},
+        {},
+        "https://s3.hf.co/My_Org.2/bkt/k",
+        US,
+    ),
+    ("s3://bkt/k", {"endpoint": "https://s3.hf.co/org"}, {}, "https://s3.hf.co/org/bkt/k", US),
     ("s3://bkt/k", {"provider": "aws"}, {}, "https://bkt.s3.us-east-1.amazonaws.com/k", US),
     ("s3://bkt/k", {"dual_stack": True}, {}, "https://bkt.s3.dualstack.us-east-1.amazonaws.com/k", US),
     (
@@ -108,6 +116,8 @@ def test_where_requests_go_and_for_which_region_they_are_signed(url, options, en
         ("oci://bkt@a/k", {"region": "r", "account": "b"}, "the URL names the account 'a', and the endpoint is"),
         ("b2://bkt/k", {}, "Backblaze B2 needs a region"),
         ("ais://bkt/k", {}, r"AIStore has no default endpoint: pass S3Options\(endpoint=…\) or set AIS_ENDPOINT"),
+        ("s3://bkt/k", {"provider": "hf-buckets"}, r"needs an account: pass S3Options\(account=…\)$"),
+        ("s3://bkt/k", {"provider": "hf-buckets", "account": ".."}, "must be an account of Hugging Face"),
         ("s3://bkt/k", {"provider": "ceph"}, "Ceph has no default endpoint"),
         ("s3://bkt/k", {"provider": "coreweave", "addressing": "path"}, "needs the bucket in the host name"),
         (
@@ -198,7 +208,8 @@ def test_parts_stay_equal_where_the_service_wants_it_however_many_there_are(serv
 def test_a_preset_asks_for_no_checksums_where_its_store_refuses_them():
     for word, preset in PRESETS.items():
         name, spoken = preset.name, _opened(word)._dialect
-        refused = name in ("Backblaze B2", "AIStore", "SwiftStack", "Google Cloud Storage's S3 interoperability")
+        refusing = ("Backblaze B2", "AIStore", "SwiftStack", "Google Cloud Storage's S3 interoperability")
+        refused = name in (*refusing, "Hugging Face Storage Buckets")
         assert bool(spoken.whole_headers) is not refused, name
 
 
@@ -214,9 +225,20 @@ def _opened(word):
     options = {"provider": word, "region": "r-1", **KEYS}
     if word in ("minio", "ceph", "s8k", "ais"):
         options["endpoint"] = "http://server:9000"
-    if word in ("r2", "oci"):
+    if word in ("r2", "oci", "hf-buckets"):
         options["account"] = "acc"
     return open_source("s3://bkt/k", ps.S3Options(**options))[0]._fetcher().driver
+
+
+def test_hf_buckets_gateway_is_asked_for_the_bytes_themselves():
+    with Scripted(lambda _, send: send(reply(200, b"bytes", etag='"a"')) or True) as gateway:
+        options = ps.S3Options(
+            provider="hf-buckets", endpoint=gateway.url, transport=ps.TransportOptions(user_agent_extra="job7"), **KEYS
+        )
+        assert ps.open("s3://bkt/k", store=options).read() == b"bytes"
+        agents = {each.headers["user-agent"] for each in gateway.received}
+    assert len(agents) == 1
+    assert agents.pop().endswith(" job7 like botocore")
 
 
 class TestAistore:

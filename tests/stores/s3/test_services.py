@@ -26,6 +26,7 @@ from penstock.testing.servers import Scripted, reply
         ("https://fly.storage.tigris.dev", "tigris"),
         ("http://cwlota.com", "coreweave"),
         ("https://storage.googleapis.com", "gcs"),
+        ("https://s3.hf.co/my-org", "hf-buckets"),
         ("https://minio.example.com:9000", ""),
         ("https://r2.cloudflarestorage.com.evil.example", ""),
         ("https://evilwasabisys.com", ""),

@@ -37,8 +37,9 @@ class S3Options(StoreOptions):
         addressing: ``path`` (``host/bucket/key``), ``virtual`` (``bucket.host/key``), or ``auto``: virtual on AWS
             itself, path wherever an endpoint is given.
         provider: The service that speaks S3's dialect, for its endpoint, limits and environment variables: ``aws``,
-            ``r2``, ``oci``, ``b2``, ``wasabi``, ``tigris``, ``coreweave``, ``ais``, ``minio``, ``ceph``, ``s8k`` or
-            ``gcs``. Default: the URL's scheme, else the service that the endpoint's host belongs to.
+            ``r2``, ``oci``, ``b2``, ``wasabi``, ``tigris``, ``coreweave``, ``ais``, ``minio``, ``ceph``,
+            ``s8k``, ``gcs`` or ``hf-buckets``. Default: the URL's scheme, else the service that the endpoint's host
+            belongs to.
         account: The account in the endpoint, where the service has one: R2's account id, with its jurisdiction if it
             has one (``ID.eu``); OCI's namespace. Default: the service's environment variable.
         cluster: Hosts, domains and networks (``10.0.0.0/16``) of an AIStore cluster's servers, which its gateway

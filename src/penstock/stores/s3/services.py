@@ -298,6 +298,30 @@ class GoogleS3(S3):
     aws_roles = False
 
 
+class HuggingFaceBuckets(S3):
+    """Hugging Face's Storage Buckets, at its S3 gateway. The account is the namespace: a user or an organization.
+
+    A completion's condition is not in its manual, and it does not parse checksums.
+    """
+
+    name = "Hugging Face Storage Buckets"
+    abilities = _UNCOMPLETED
+    checksums = False
+    endpoint = "https://s3.hf.co/{account}"
+    addressing = "path"
+    account_form = "[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+    hosts = ("s3.hf.co",)
+    aws_roles = False
+
+    def open(self, opening: Opening) -> tuple[Driver, Transport]:
+        # The gateway redirects reads to other hosts, which no S3 client may follow with its signature, except for
+        # clients that name botocore or another SDK: to them it sends the bytes itself.
+        options = opening.options
+        agent = f"{options.transport.user_agent_extra} like botocore".strip()
+        asked = replace(options, transport=replace(options.transport, user_agent_extra=agent))
+        return super().open(replace(opening, options=asked))
+
+
 # By the word for ``S3Options.provider``.
 SERVICES: Mapping[str, S3] = {
     "aws": AWS(),
@@ -312,6 +336,7 @@ SERVICES: Mapping[str, S3] = {
     "ceph": Ceph(),
     "s8k": SwiftStack(),
     "gcs": GoogleS3(),
+    "hf-buckets": HuggingFaceBuckets(),
 }
 
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _FALSE = ("", "no", "false", "off", "0")
-_ACCOUNT = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,20})?")
 _PLAIN = "https://s3.{region}.{domain}"
 _FILES = ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE")
 _PROFILES = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
@@ -58,6 +57,7 @@ class Service(Store):
         path: Added to an endpoint that has no path.
         regions: Environment variables that name the region; the first that is set counts.
         accounts: Environment variables that name the account; the first that is set counts.
+        account_form: Regular expression that an account must match in full: it becomes part of an endpoint.
         account_in_url: A URL may name the account behind the bucket: ``scheme://bucket@account/key``.
         keys: Variables of key id, secret and session token.
         keyless: Requests without keys are sent unsigned.
@@ -78,6 +78,7 @@ class Service(Store):
     path: str = ""
     regions: tuple[str, ...] = ("AWS_REGION", "AWS_DEFAULT_REGION")
     accounts: tuple[str, ...] = ()
+    account_form: str = r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,20})?"
     account_in_url: bool = False
     keys: tuple[str, str, str] = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
     keyless: bool = False
@@ -313,10 +314,11 @@ def _default_endpoint(options: S3Options, environ: Mapping[str, str], service: S
         variable = f" or set {service.endpoints[0]}" if service.endpoints else ""
         raise ConfigError(f"{service.name} has no default endpoint: pass S3Options(endpoint=…){variable}")
     named, account = first([("S3Options.account", options.account), *variables(environ, *service.accounts)])
-    if account is not None and not _ACCOUNT.fullmatch(account):
-        raise ConfigError(f"{named} must be an account, of small letters, digits and '-' only, got {account[:80]!r}")
+    if account is not None and not re.fullmatch(service.account_form, account):
+        raise ConfigError(f"{named} must be an account of {service.name}, got {account[:80]!r}")
     if "{account}" in pattern and account is None and not service.account_in_url:
-        raise ConfigError(f"{service.name} needs an account: pass S3Options(account=…) or set {service.accounts[0]}")
+        variable = f" or set {service.accounts[0]}" if service.accounts else ""
+        raise ConfigError(f"{service.name} needs an account: pass S3Options(account=…){variable}")
     return pattern.format(region=region, account="{account}" if account is None else account)
 
 
