@@ -18,6 +18,7 @@ from penstock.errors import NotFound, Unusable
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests.children import forked
 from tests.data.datasets.ranks import free_port, ranks
+from tests.data.tokens.files import megatron
 
 OBJECTS = 2500
 
@@ -81,6 +82,33 @@ def _walked():
 def _tokens():
     dataset = ps.TokenDataset.from_shards("s3://bucket/tokens/", length=25, dtype="uint16", output="numpy")
     return dataset.contents.digest, len(dataset), dataset.url_of(7)
+
+
+def _packed(plan=None):
+    dataset = ps.TokenDataset.from_shards("s3://bucket/texts/", length=25, pack="best-fit", plan=plan)
+    return dataset.contents.digest, len(dataset), dataset.padding
+
+
+def _packed_by_plan():
+    return _packed("s3://bucket/texts.plan")
+
+
+def test_indexes_and_saved_plans_of_packed_documents_are_found_on_one_rank(server, tcp):
+    for number in range(4):
+        for end, body in zip(("bin", "idx"), megatron([[[1] * size] for size in (3, 9, 30, number)]), strict=True):
+            server.put("bucket", f"texts/{number}.{end}", body)
+    before = len(server.seen())
+    alone = _packed()
+    requests = len(server.seen()) - before
+    assert _requests(server, _packed, 3, tcp) == ([alone] * 3, requests)
+    ps.index("s3://bucket/texts/", "s3://bucket/texts.plan", format="packing", length=25)
+    before = len(server.seen())
+    assert _packed_by_plan() == alone
+    requests = len(server.seen()) - before
+    found, of_all = _requests(server, _packed_by_plan, 3, f"tcp://127.0.0.1:{free_port()}")
+    assert found == [alone] * 3
+    # Each rank reads the plan; one lists.
+    assert of_all == 3 * (requests - 1) + 1
 
 
 def _started():

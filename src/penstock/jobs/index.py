@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import Saved, is_catalog, load
 from penstock.data.shards.registry import format_of
 from penstock.engine.listing.select import Leftovers, globs
-from penstock.errors import AlreadyExists, Changed, ConfigError, Damaged, PenstockError, Unusable
+from penstock.errors import AlreadyExists, Changed, ConfigError, Damaged, PenstockError, Unusable, require_extras
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, ignore_progress
 from penstock.jobs.parts.run import JobOptions, complete_job, require_job
 from penstock.options import StoreOptions
@@ -49,10 +49,15 @@ from penstock.verbs import open as open_object
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
 
+    from numpy.typing import DTypeLike
+
     from penstock.data.catalog.labels import Rule
     from penstock.data.shards.format import ShardFormat
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.data.shards.mds import Stated
+    from penstock.data.tokens.dataset import TokenDataset
+    from penstock.data.tokens.packing import Pack
+    from penstock.data.tokens.rows import Longer
     from penstock.jobs.parts.carriers import Ray
     from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 
@@ -75,6 +80,18 @@ _SHARED = {
 }
 
 
+@overload
+def index(
+    url: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    *,
+    format: Literal["packing"],
+    length: int,
+    pack: Pack = "best-fit",
+    longer: Longer = "cut",
+    dtype: DTypeLike | None = None,
+    store: StoreOptions | str | None = None,
+) -> TokenDataset: ...
 @overload
 def index(
     url: str | os.PathLike[str],
@@ -133,14 +150,22 @@ def index(  # noqa: PLR0913  each is named in the call
     missing: Missing | None = None,
     skip: str | Sequence[str] | None = None,
     index: str | None = None,
+    length: int | None = None,
+    pack: Pack = "best-fit",
+    longer: Longer = "cut",
+    dtype: DTypeLike | None = None,
     job: str | os.PathLike[str] | None = None,
     part: str | None = None,
     on: Ray | None = None,
     processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
-) -> Catalog | None:
+) -> Catalog | TokenDataset | None:
     """List a prefix as ``Catalog.scan`` does, and save the catalog; with ``format``, of the samples inside shards.
+
+    ``format="packing"`` plans rows of packed documents from the indexes of token files, and writes the plan, with which
+    ``TokenDataset.from_shards(url, length=…, pack=…, plan=dest)`` opens at once. One process makes it, without a job,
+    in some 6 minutes of CPU and 40 GB of memory for 10⁹ documents.
 
     A listing that was killed or interrupted resumes when it is called again with the same arguments, unless
     ``restart`` is set. The entries found so far are in ``<dest>.partial`` or, if ``dest`` is not on this machine, in
@@ -158,12 +183,16 @@ def index(  # noqa: PLR0913  each is named in the call
         exclude: The same, of objects to leave out.
         labels: Rule of labels, as for ``Catalog.scan`` and ``Catalog.from_shards``.
         restart: Start over; not with ``job``, whose records are deleted for that.
-        format: Format of the shards, as for ``Catalog.from_shards``; default: objects are listed.
+        format: Format of the shards, as for ``Catalog.from_shards``, or ``"packing"``; default: objects are listed.
         fields: Fields of each sample in shards, as for ``Catalog.from_shards``.
         key: Rule by which names of members form samples, as there.
         missing: Samples that lack a field, as there.
         skip: Fields to leave out, as there.
         index: Index files next to the shards, as there.
+        length: Tokens of a row of packed documents; with ``format="packing"``.
+        pack: How these are packed, as for ``TokenDataset.from_shards``.
+        longer: What becomes of documents longer than a row, as there.
+        dtype: Type of the tokens, as there.
         job: Folder for the records, for shards; the catalog is written once all parts are done.
         part: This process's share of the parts, such as ``"3/16"``; with ``job``.
         on: Ray cluster that does the parts; with ``job``.
@@ -172,7 +201,8 @@ def index(  # noqa: PLR0913  each is named in the call
         store: Options of the store that holds ``url`` and ``dest``; not used for a local ``dest``.
 
     Returns:
-        The catalog; None if a ``part`` of a job is done, and others have parts left.
+        The catalog; None if a ``part`` of a job is done, and others have parts left. With ``format="packing"``, the
+        dataset of the rows.
 
     Raises:
         NotFound: No object or shard was found; nothing was written.
@@ -191,6 +221,14 @@ def index(  # noqa: PLR0913  each is named in the call
         <Catalog of 600 samples in 6 tar shards under s3://bucket/shards/>
     """
     how = _IndexOptions(include, exclude, labels, restart, format, fields, key, missing, skip, index)
+    if format == "packing":
+        others = {**how.given((*_OF_SHARDS, "labels")), "restart": restart, "job": job, "part": part, "on": on}
+        others["processes"] = processes != 1
+        if given := [name for name, value in others.items() if value]:
+            raise Unusable(f"{given[0]}= cannot be combined with format='packing', whose plan this process makes alone")
+        return _index_packing(url, dest, (length, pack, longer, dtype), store)
+    if (length, pack, longer, dtype) != (None, "best-fit", "cut", None):
+        raise Unusable("length=, pack=, longer= and dtype= are for packed rows: pass format='packing' with them")
     if job is None:
         require_job(part, on, processes)
         return _index_here(url, dest, how, progress=progress, store=store)
@@ -245,6 +283,26 @@ def _index_here(
         catalog.save(to, store=None if place.local else store)
         kept.remove()
     return catalog
+
+
+def _index_packing(
+    url: str | os.PathLike[str],
+    to: str | os.PathLike[str],
+    packing: tuple[int | None, Pack, Longer, DTypeLike | None],
+    store: StoreOptions | str | None,
+) -> TokenDataset:
+    """Plan rows of packed documents, save the plan, and return their dataset."""
+    with require_extras("packed rows need torch", torch="torch"):
+        # Imported late: to list objects needs no torch.
+        from penstock.data.tokens.dataset import TokenDataset, check_packing
+        from penstock.data.tokens.opening import Manner
+        from penstock.data.tokens.plans import open_rows, save_plan
+
+    length, pack, longer, dtype = packing
+    shape = check_packing(length, pack, longer, {})
+    rows, files = open_rows(url, Manner.checked(None, dtype, "documents"), shape, store, None)
+    save_plan(files, rows, to, store)
+    return TokenDataset(rows)
 
 
 def _check_target(to: str | os.PathLike[str], store: StoreOptions | str | None) -> Location:

@@ -8,6 +8,7 @@ import pytest
 
 import penstock as ps
 from tests.data.shards.archives import tar
+from tests.data.tokens.lengths import write_numbered
 
 
 @pytest.fixture
@@ -94,3 +95,29 @@ def test_samples_inside_shards_are_indexed_and_refreshed(penstock, tmp_path):
         done = penstock(*words, *more)
         assert done.returncode == 2, done.stderr
         assert said in done.stderr
+
+
+def test_rows_of_packed_documents_are_planned(penstock, tmp_path):
+    (tmp_path / "data").mkdir()
+    write_numbered(tmp_path / "data", [[30, 34, 100, 64], [20, 44]])
+    words = ("index", f"{tmp_path}/data/", f"{tmp_path}/64.plan", "--format", "packing")
+    done = penstock(*words, "--length", "64", "--json")
+    found = json.loads(done.stdout)
+    assert (found["rows"], found["tokens"], found["cut"], found["left_out"]) == (5, 292, 1, 0), done.stderr
+    done = penstock(*words, "--length", "64", "--pack", "best-fit", "--longer", "leave-out", "--dtype", "int32")
+    assert done.stdout.startswith(f"{tmp_path}/64.plan: <TokenDataset of 3 packed rows of 64 tokens"), done.stderr
+    opened = ps.TokenDataset.from_shards(
+        f"{tmp_path}/data/", length=64, pack="best-fit", longer="leave-out", plan=tmp_path / "64.plan"
+    )
+    assert (len(opened), opened.left_out) == (3, 100)
+    for more, said in (
+        ((), "pack= needs length="),
+        (("--length", "64", "--longer", "refuse"), "longer='refuse'"),
+        (("--length", "64", "--pack", "tight"), "pack must be"),
+        (("--length", "64", "--fields", "png"), "fields= cannot be combined"),
+        (("--length", "64", "--job", f"{tmp_path}/job"), "job= cannot be combined"),
+        (("--length", "64", "--refresh"), "not a catalog"),
+    ):
+        done = penstock(*words, *more)
+        assert done.returncode != 0, more
+        assert said in done.stderr, done.stderr

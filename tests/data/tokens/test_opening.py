@@ -5,7 +5,7 @@ import pytest
 
 import penstock as ps
 from penstock import events
-from penstock.data.tokens.dataset import Manner, open_files
+from penstock.data.tokens.opening import Manner, open_files
 from penstock.errors import Changed, ConfigError, Damaged, InvalidURL, NotFound, Unusable
 from tests.data.tokens.files import index, llmc, megatron
 from tests.servers.moto import moto

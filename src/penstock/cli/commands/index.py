@@ -25,13 +25,16 @@ from penstock.stores.urls import parse
 
 app = Typer()
 
+_OF_SAMPLES = ("fields", "key", "missing", "skip", "index")
+
 
 @app.command(
+    "index",
     epilog="Examples: penstock index s3://bucket/train/ train.catalog; penstock index --format tar "
-    "s3://bucket/shards/ shards.catalog"
+    "s3://bucket/shards/ shards.catalog",
 )
 @with_store
-def index(
+def write_index(
     url: Annotated[str, Argument(metavar="URL", help="A prefix or a bucket; of shards also a glob.")],
     to: Annotated[str, Argument(metavar="FILE", help="The catalog to write: a path, or an object's URL.")],
     *,
@@ -53,6 +56,10 @@ def index(
         str | None,
         Option("--index", metavar="energon|wds2idx|URL", help="Side indexes to read, or wids' JSON to compare with."),
     ] = None,
+    length: Annotated[int | None, Option(metavar="TOKENS", help="Tokens of a row, for --format packing.")] = None,
+    pack: Annotated[str | None, Option(metavar="best-fit|cut", help="How documents fill rows.")] = None,
+    longer: Annotated[str | None, Option(metavar="cut|leave-out|refuse", help="Documents longer than a row.")] = None,
+    dtype: Annotated[str | None, Option(metavar="uint16|…", help="Type of the tokens of --format packing.")] = None,
     include: IncludeUrl = None,
     exclude: Exclude = None,
     labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
@@ -65,12 +72,21 @@ def index(
     """List the objects below URL in parallel and write a catalog, which datasets open without listing.
 
     With --format, the catalog is of the samples inside the shards there. Repeat an interrupted command to continue it.
+    With --format packing, FILE is a plan of rows of --length tokens, for TokenDataset.from_shards(plan=FILE).
     Exit code 1 if there are no objects.
     """
     if refresh and restart:
         raise Unusable("--restart starts over, and --refresh continues from a saved catalog: leave one out")
     names = None if fields is None else tuple(each.strip() for each in fields.split(","))
-    given = {"format": kind, "fields": names, "key": key, "missing": missing, "skip": skip, "index": side}
+    given: dict[str, Any] = {
+        "format": kind,
+        "fields": names,
+        "key": key,
+        "missing": missing,
+        "skip": skip,
+        "index": side,
+    }
+    given |= {"length": length, "pack": pack, "longer": longer, "dtype": dtype}
     how: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how |= {"include": include or [], "exclude": exclude or [], "labels": labels}
     parts = in_job(job, part, ray, processes)
@@ -81,7 +97,8 @@ def index(
     else:
         with aside(parts.get("on")):
             catalog = ps.index(url, to, store=store, restart=restart, **how, **parts)
-    show_index(catalog, as_json=json, url=url, to=to)
+    show = _show_plan if kind == "packing" else show_index
+    show(catalog, as_json=json, url=url, to=to)
 
 
 def show_index(catalog: "ps.Catalog | None", *, as_json: bool, url: str = "", to: str = "") -> None:
@@ -98,11 +115,17 @@ def show_index(catalog: "ps.Catalog | None", *, as_json: bool, url: str = "", to
     write_row({**record, "digest": catalog.digest}, text, as_json=as_json)
 
 
+def _show_plan(rows: Any, *, as_json: bool, url: str, to: str) -> None:  # noqa: ANN401  a TokenDataset, which needs torch
+    """Write what a plan of packed rows has."""
+    record = {"url": url, "plan": to, "rows": len(rows), "tokens": rows.tokens, "padding": rows.padding}
+    write_row({**record, "cut": rows.cut, "left_out": rows.left_out}, f"{to}: {rows!r}", as_json=as_json)
+
+
 def _refresh_catalog(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Catalog":
     """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
     its = None if parse(to).local else store
     known = _open_saved(to, its)
-    if given := [name for name in ("fields", "key", "missing", "skip", "index") if name in how]:
+    if given := [name for name in (*_OF_SAMPLES, "length", "pack", "longer", "dtype") if name in how]:
         raise Unusable(f"--{given[0]} cannot be changed by --refresh: index again without it")
     mine = None if known.format is None else known.format.name
     if how.get("format", mine) != mine:

@@ -1,40 +1,32 @@
-"""``TokenDataset``: windows of tokens, or whole documents, from token files; neighbours are read in one request.
-
-``open_files`` finds the files by their URLs, pairs them with Megatron's indexes, and reads them only where needed.
-"""
+"""``TokenDataset``: windows of tokens, or whole documents, from token files; neighbours are read in one request."""
 
 from __future__ import annotations
 
-import os
-import pickle
 from copy import copy
-from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, SupportsIndex, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, get_args, overload
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from penstock.data.catalog.discovery.shards import Shard, Shards, find_shards, walked
 from penstock.data.datasets.batched import IndexedDataset
 from penstock.data.datasets.concat import ConcatMap
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.sampling import sample_number
-from penstock.data.ranks import is_own, share_result
-from penstock.data.shards.registry import is_shard
-from penstock.data.shards.tokens import KINDS, DatatroveIndex, MegatronIndex, TokenFile, token_dtype
 from penstock.data.tokens.batch import StackedRows
+from penstock.data.tokens.opening import Manner, open_files
 from penstock.data.tokens.packing import Pack
+from penstock.data.tokens.plans import open_rows
 from penstock.data.tokens.rows import Longer, PackedRows, RowShape
 from penstock.data.tokens.runs import TokenReading, fitted_order, runs_of
-from penstock.data.tokens.windows import Shape, TokenFiles, Windows
+from penstock.data.tokens.windows import Shape, Windows
 from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
-from penstock.errors import Damaged, NotFound, Unusable, kind_of, public_url
-from penstock.source import open_source
+from penstock.errors import Unusable, kind_of, public_url
 from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import DTypeLike
@@ -42,17 +34,14 @@ if TYPE_CHECKING:
     from penstock.data.order.protocol import Order
     from penstock.data.reading.iteration import Iterations
     from penstock.data.reading.reading import Reads
-    from penstock.data.shards.format import Extents, ShardFormat
-    from penstock.data.shards.tokens import Units
     from penstock.data.tokens.runs import TokenRuns
+    from penstock.data.tokens.windows import TokenFiles
     from penstock.options import StoreOptions
-    from penstock.source import Source
 
 Format = Literal["megatron", "raw", "llmc", "npy"]
 
 _MOST_TOKENS = 1 << 48  # of a window or stride: bytes of them fit 64 bits
 _LONGEST_ROW = (1 << 31) - 1
-_MOST_SENT = 20_000_000  # documents
 _TOGETHER = 16  # transformed samples that a thread makes at a time; others make the next ones meanwhile
 
 
@@ -124,6 +113,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         across: bool = False,
         pack: Pack | None = None,
         longer: Longer = "cut",
+        plan: str | os.PathLike[str] | None = None,
         format: Format | None = None,  # noqa: A002  the field's word
         transform: Callable[[Any], Any] | None = None,
         output: Literal["torch", "numpy"] = "torch",
@@ -163,6 +153,8 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
                 about 1 s of CPU for 10⁶ documents.
             longer: With ``pack="best-fit"``, documents of more than ``length`` tokens: ``"cut"`` to rows and a rest,
                 ``"leave-out"`` (``left_out`` counts their tokens), or ``"refuse"``.
+            plan: With ``pack``, a file that ``ps.index(urls, plan, format="packing", …)`` has written: indexes are not
+                read, and nothing is planned. Files other than those of the plan raise ``Changed``.
             format: ``"megatron"``, ``"raw"`` (no header), ``"llmc"`` or ``"npy"``. Default: Megatron if there is an
                 ``.idx`` next to the ``.bin``, otherwise by the first bytes of each file.
             transform: As for the class.
@@ -194,12 +186,11 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             switch(value, name)
         _check_arguments(transform, output)
         if pack is not None or longer != "cut":
-            shape = _check_packing(length, pack, longer, {"stride": stride, "documents": documents, "across": across})
-            files = open_files(urls, Manner.checked(format, dtype, "documents"), store)
-            rows = PackedRows(files, shape)
-            if not len(rows):
-                raise Unusable(_why_no_rows(rows, files))
-            return cls(rows, transform=transform, output=output)
+            shape = check_packing(length, pack, longer, {"stride": stride, "documents": documents, "across": across})
+            manner = Manner.checked(format, dtype, "documents")
+            return cls(open_rows(urls, manner, shape, store, plan)[0], transform=transform, output=output)
+        if plan is not None:
+            raise Unusable("plan= is for packed rows: pass pack= and length= with it")
         if length is None and stride is not None:
             raise Unusable("stride= needs length=: pass both")
         if documents or length is None:
@@ -455,7 +446,7 @@ def _why_none(windows: Windows, files: TokenFiles) -> str:
     return f"{found}: the longest {kind} has {longest}; {instead}, or a smaller length="
 
 
-def _check_packing(length: object, pack: object, longer: object, others: dict[str, Any]) -> RowShape:
+def check_packing(length: object, pack: object, longer: object, others: dict[str, Any]) -> RowShape:
     """Return the shape of packed rows; refuse arguments of windows."""
     if pack is None:
         raise Unusable(f"longer={longer!r} is for packed rows: pass pack='best-fit' with it")
@@ -473,210 +464,7 @@ def _check_packing(length: object, pack: object, longer: object, others: dict[st
     return RowShape(size, pack, longer)  # type: ignore[arg-type]  # checked
 
 
-def _why_no_rows(rows: PackedRows, files: TokenFiles) -> str:
-    if rows.left_out:
-        return f"all documents have more than length={rows.shape.length} tokens, and longer='leave-out' leaves them out"
-    return f"the indexes of {len(files.keys)} files have no documents with tokens"
-
-
 def _check_arguments(transform: object, output: object) -> None:
     if transform is not None and not callable(transform):
         raise Unusable(f"transform must be a function of a sample, got {transform!r}")
     check_choice(output, ("torch", "numpy"), "output")
-
-
-_BIN, _IDX = ".bin", ".idx"
-_DS, _INDEX = ".ds", ".index"  # datatrove's: a.ds and a.ds.index
-_PACKED = (".gz", ".zst", ".xz", ".bz2", ".npz")
-_BESIDE = (".ds.index", ".ds.metadata", ".ds.loss")
-_ITEMS = {2: "<u2", 4: "<u4"}  # types of datatrove's tokens, by their bytes
-
-
-class Manner(NamedTuple):
-    """Checked arguments of ``TokenDataset.from_shards``: how files are read."""
-
-    format: str  # one of ``KINDS``; empty: by the files themselves
-    dtype: str  # type of the tokens as ``numpy.dtype.str``; empty: as the files say
-    units: Units  # which units samples are cut from
-
-    @classmethod
-    def checked(cls, format: object, dtype: object, units: Units) -> Manner:  # noqa: A002  the field's word
-        if format is not None and format not in KINDS:
-            raise Unusable(f"format must be one of {', '.join(map(repr, KINDS))}, got {format!r}")
-        if units != "tokens" and format not in (None, "megatron"):
-            raise Unusable(
-                f"{format!r} files have no index of {units}: Megatron's .bin with .idx and datatrove's .ds with "
-                ".ds.index have, and are recognised by their names without format="
-            )
-        return cls("" if format is None else str(format), "" if dtype is None else token_dtype(dtype).str, units)
-
-
-def open_files(
-    urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], manner: Manner, store: StoreOptions | str | None
-) -> TokenFiles:
-    """Return the files that ``urls`` name, in order, with their units.
-
-    Costs the requests of ``find_shards``, those of the headers and indexes, and a HEAD of the index of each file that
-    is named by itself. Of a process group, one rank makes them: see ``Catalog.scan``.
-    """
-    if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
-        raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
-    given = urls if isinstance(urls, (str, os.PathLike, set, frozenset)) else [*urls]
-    listed = [given] if isinstance(given, (str, os.PathLike)) else [*given]
-    if is_own(listed):
-        return _find_files(given, manner, store)
-    call = f"tokens of {listed!r} {store!r}"
-    return share_result(
-        call,
-        manner,
-        lambda: _find_files(given, manner, store),
-        _pack_files,
-        partial(_unpack_files, os.fspath(listed[0]), store),
-    )
-
-
-def _pack_files(files: TokenFiles) -> bytes:
-    if sum(len(offsets) for offsets, _ in files.units) > _MOST_SENT:
-        raise Unusable("tokens with more than 20 million documents are too many to be sent to other ranks")
-    # Options may hold secrets.
-    return pickle.dumps(files[1:])
-
-
-def _unpack_files(url: str, store: StoreOptions | str | None, data: bytes) -> TokenFiles:
-    # From a rank of this job, as in torch's own collectives.
-    return TokenFiles(open_source(url, store)[0], *pickle.loads(data))  # noqa: S301
-
-
-def _find_files(
-    given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], manner: Manner, store: StoreOptions | str | None
-) -> TokenFiles:
-    plain = TokenFile(manner.dtype, "" if manner.format == "megatron" else manner.format)
-    shards = find_shards(given, plain, {}, store)
-    if beside := [each.key for each in shards.found if each.key.endswith(_BESIDE)]:
-        message = "a file of datatrove without tokens: name the .ds"
-        raise Unusable(message, url=shards.source.url(beside[0]))
-    if not manner.format:
-        _check_names(shards)
-    files, pairs = _pair_indexes(shards, manner, prefix=_is_prefix(given, plain))
-    found: list[Extents] = [None] * len(files)  # type: ignore[list-item]  # filled below
-    rest = [number for number in range(len(files)) if number not in pairs]
-    for number, extents in walked(shards._replace(found=files, format=plain), rest):
-        found[number] = extents
-    indexes = [pairs.get(number, file) for number, file in enumerate(files)]
-    documents = [number for number, index in pairs.items() if index.key.endswith(_INDEX)]
-    for number, extents in walked(shards._replace(found=indexes, format=DatatroveIndex()), documents):
-        found[number] = _in_bytes(extents, files[number], shards.source, manner.dtype)
-    rest = [number for number in pairs if number not in documents]
-    for number, extents in walked(shards._replace(found=indexes, format=MegatronIndex(manner.units)), rest):
-        _check_size(extents, files[number], shards.source)
-        found[number] = extents
-    dtype = _common(files, found, shards.source, manner.dtype)
-    units = [(each.offsets, each.sizes) for each in found]
-    keys, etags = [each.key for each in files], [each.etag for each in files]
-    return TokenFiles(shards.source, shards.base, keys, etags, np.dtype(dtype), units)
-
-
-def _check_names(shards: Shards) -> None:
-    for each in shards.found:
-        packed = each.key.endswith(_PACKED)
-        if packed or (is_shard(each.key, None) and not each.key.endswith(TokenFile.suffixes)):
-            instead = "unpack it" if packed else "ps.MapDataset.from_shards reads it"
-            message = f"the name belongs to another format: {instead}, or pass format='raw' if it holds bare tokens"
-            raise Unusable(message, url=shards.source.url(each.key))
-
-
-def _is_prefix(urls: object, form: ShardFormat) -> bool:
-    """Return whether a listing has shown all files with a prefix, so that an unlisted index is missing."""
-    if not isinstance(urls, (str, os.PathLike)):
-        return False
-    text = os.fspath(urls)
-    return not any(each in text for each in "*?[{") and not text.lower().endswith(form.suffixes)
-
-
-def _pair_indexes(shards: Shards, manner: Manner, *, prefix: bool) -> tuple[list[Shard], dict[int, Shard]]:
-    """Return the files of tokens, and by their number the indexes of those that have one."""
-    source = shards.source
-    known = {each.key: each for each in shards.found}
-    stems = {each.key.removesuffix(_IDX) for each in shards.found if each.key.endswith(_IDX)}
-    if manner.format in ("raw", "llmc", "npy"):
-        files = [each for each in shards.found if not each.key.endswith(_IDX)]
-        if not files:
-            raise NotFound("found only indexes, no file of tokens: name the .bin", url=source.url(shards.base))
-        return files, {}
-    # Each pair stands where the first of its two files is named.
-    keys = [*dict.fromkeys(key.removesuffix(_IDX) + _BIN if key.endswith(_IDX) else key for key in known)]
-    wanted = [key for key in keys if key not in known]
-    if not prefix:
-        wanted += [f"{key.removesuffix(_BIN)}{_IDX}" for key in keys if key.endswith(_BIN)]
-        wanted = [key for key in wanted if key not in known]
-        metas = source.stat_existing(wanted)
-        known |= {meta.key: Shard(meta.key, meta.size, meta.etag) for meta in metas if meta is not None}
-    if manner.units == "documents" and not manner.format:
-        metas = source.stat_existing([key + _INDEX for key in keys if key.endswith(_DS)])
-        known |= {meta.key: Shard(meta.key, meta.size, meta.etag) for meta in metas if meta is not None}
-    files, pairs = [], {}
-    for key in keys:
-        stem = key.removesuffix(_BIN)
-        index = known.get(stem + _IDX) if key.endswith(_BIN) else known.get(key + _INDEX)
-        if key not in known:
-            raise NotFound("the index exists, but its .bin does not", url=source.url(key))
-        if index is not None:
-            pairs[len(files)] = index
-        elif key.endswith(_DS) and manner.units != "tokens" and not manner.format:
-            raise NotFound(
-                "this file has no index of datatrove (.ds.index): windows without documents need none"
-                if manner.units == "documents"
-                else "datatrove's files have documents, not sequences: pass documents=True, or length=",
-                url=source.url(key),
-            )
-        elif manner.format == "megatron" or manner.units != "tokens" or stem in stems:
-            raise NotFound(f"this file has no Megatron index (.idx){_explain_index_need(manner)}", url=source.url(key))
-        files.append(known[key])
-    return files, pairs
-
-
-def _explain_index_need(manner: Manner) -> str:
-    """Return the arguments that need a Megatron index, and advice without one."""
-    if manner.units == "documents":
-        return ": documents=True needs it; leave that out for windows that cross documents"
-    if manner.units == "sequences":
-        return ": length=None needs it; pass length= for windows"
-    return ": format='megatron' needs it; leave that out" if manner.format else ""
-
-
-def _in_bytes(extents: Extents, file: Shard, source: Source, dtype: str) -> Extents:
-    """Return the documents of an index of datatrove in bytes, with the type of the tokens, derived from the sizes."""
-    total = int(extents.offsets[-1] + extents.sizes[-1]) if len(extents.offsets) else 0
-    item = np.dtype(dtype).itemsize if dtype else file.size // max(total, 1)
-    if total * item != file.size or not (dtype or item in _ITEMS or not total):
-        raise Damaged(
-            f"the file has {file.size} bytes, and its index (.ds.index) accounts for {total} tokens"
-            f"{f' of type {np.dtype(dtype)}' if dtype else ', which have 2 or 4 bytes'}: it is truncated, or the index "
-            "belongs to another file",
-            url=source.url(file.key),
-        )
-    if not dtype and not total:
-        message = "the file is empty, so the type of its tokens is unknown: pass dtype="
-        raise Unusable(message, url=source.url(file.key))
-    return extents._replace(offsets=extents.offsets * item, sizes=extents.sizes * item, schema=dtype or _ITEMS[item])
-
-
-def _check_size(extents: Extents, file: Shard, source: Source) -> None:
-    total = int(extents.offsets[-1] + extents.sizes[-1]) if len(extents.offsets) else 0
-    if total != file.size:
-        raise Damaged(
-            f"the file has {file.size} bytes, and its index (.idx) accounts for {total}: it is truncated, or the index "
-            "belongs to another file",
-            url=source.url(file.key),
-        )
-
-
-def _common(files: Sequence[Shard], found: Sequence[Extents], source: Source, given: str) -> str:
-    dtype = given or found[0].schema
-    for file, each in zip(files, found, strict=True):
-        if each.schema != dtype:
-            others = f"not {np.dtype(dtype)}: leave dtype= out"
-            if not given:
-                others = f"others {np.dtype(dtype)}: make two datasets, and join them with ps.concat"
-            raise Unusable(f"the file holds {np.dtype(each.schema)} tokens, {others}", url=source.url(file.key))
-    return dtype

@@ -81,7 +81,7 @@ class PackedRows:
         self.tokens = sum(int(sizes.sum()) for _, sizes in files.units) // item
         longest = shape.length * item
         long = [sizes > longest for _, sizes in files.units]
-        self.cut = sum(map(np.count_nonzero, long))
+        self.cut = int(sum(map(np.count_nonzero, long)))
         if self.cut and shape.longer == "refuse":
             raise _refuse_long(files, longest, self.cut)
         kept = [sizes > 0 for _, sizes in files.units]
@@ -110,6 +110,11 @@ class PackedRows:
     @property
     def root(self) -> str:
         return self.source.root
+
+    @property
+    def documents(self) -> int:
+        """The number of documents that are packed."""
+        return len(self._documents)
 
     @property
     def plan(self) -> PackingPlan:

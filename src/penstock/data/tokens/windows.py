@@ -60,6 +60,8 @@ class TokenFiles(NamedTuple):
     # First byte and number of bytes of each unit of each file, in order and without overlap: int64. For a stream, one
     # unit of each file.
     units: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
+    # Of each file with an index: key, size and ETag of both.
+    twins: Sequence[tuple[str, int, str, str, int, str]] = ()
 
 
 class Windows:
