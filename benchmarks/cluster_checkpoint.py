@@ -10,6 +10,7 @@ from torch.distributed.checkpoint import planner as plans
 from torch.distributed.checkpoint.storage import WriteResult
 
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
+from penstock.checkpoint.dcp.reader import fetch_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +67,7 @@ def checkpoint(cluster: Cluster, tensors: int = 4, size: int = 8 << 20) -> None:
     results of all others that are made of its own; ranks that run must have written just that.
     """
     url, options, state = f"{cluster.world.url}step/", cluster.world.options, _Sharded(cluster.count, tensors, size)
-    orders, expected = list[plans.SavePlan](), list[list[WriteResult]]()
+    orders, expected, manifests = list[plans.SavePlan](), list[list[WriteResult]](), list[Any]()
 
     def save(rank: int, count: int) -> Iterator[str]:
         writer = StorageWriter(url, store=options)
@@ -86,6 +87,9 @@ def checkpoint(cluster: Cluster, tensors: int = 4, size: int = 8 << 20) -> None:
 
     def restore(rank: int, _count: int) -> Iterator[str]:
         reader = StorageReader(url, store=options)
+        # As in ``CheckpointManager.restore``, the first rank reads the manifest for all.
+        manifests[:] = manifests or [fetch_manifest(reader)]
+        reader.current = manifests[0]
         reader.read_metadata()
         yield "restore: metadata"
         reader.read_data(reader.prepare_local_plan(state.to_load(rank)), state).wait()

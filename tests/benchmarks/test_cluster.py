@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 import torch
+from torch import distributed
 
 import penstock as ps
 from benchmarks import cluster
@@ -87,7 +88,8 @@ def test_requests_of_a_checkpoint_grow_by_the_same_number_for_each_rank():
     # The first rank looks for checkpoints of torch's layout and ours.
     assert [each["save"]["requests"] for each in found] == [{"HEAD": count + 2, "PUT": count} for count in RANKS]
     assert [each["commit"]["requests"] for each in found] == [{"HEAD": 3, "PUT": 2}] * len(RANKS)
-    expected = [{"GET": 2 * count, "HEAD": count} for count in RANKS]
+    # The first rank reads the manifest for all, and each its part of the index.
+    expected = [{"GET": count + 1, "HEAD": 1} for count in RANKS]
     assert [each["restore: metadata"]["requests"] for each in found] == expected
     assert [each["restore: data"]["requests"] for each in found] == [{"GET": count, "HEAD": count} for count in RANKS]
 
@@ -137,9 +139,10 @@ def test_ranks_of_one_role_with_different_requests_are_refused():
             its.check_roles("start")
 
 
-def test_a_save_of_a_rank_by_itself_makes_the_requests_that_torch_makes_with_a_group():
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_checkpoint_rank_by_rank_takes_the_requests_of_torch_with_a_group(count):
     world = World("torch", settings=Settings(), weather=Weather())
-    count, seen = 3, Counter()
+    seen = Counter()
     carry_out = world.store.carry_out
 
     def counted(request, **how):
@@ -149,13 +152,25 @@ def test_a_save_of_a_rank_by_itself_makes_the_requests_that_torch_makes_with_a_g
     def save(rank):
         group.join(rank)
         state = {f"part {rank}": torch.zeros(1000, dtype=torch.uint8)}
-        ps.CheckpointManager(f"{world.url}run/", store=world.options).across(group).save(1, state)
+        manager = ps.CheckpointManager(f"{world.url}run/", store=world.options).across(group)
+        manager.save(1, state)
+        if rank == 0:
+            saved.update(seen)
+            seen.clear()
+        distributed.all_gather_object([None] * count, None, group=group)
+        manager.restore(1, into=state)
 
     world.store.carry_out = counted
-    group = Group(world, count)
+    group, saved = Group(world, count), Counter()
     with world.running(), simulated():
         Crowd(world, Random(1)).run([lambda rank=rank: save(rank) for rank in range(count)])
     row = _phases(count, _small_checkpoint)
+    restored, seen = seen, saved
     assert seen["PUT", "data"] == row["save"]["requests"]["PUT"] == count
     assert seen["HEAD", "data"] == row["save"]["requests"]["HEAD"] - 2
     assert seen["PUT", "json"] + seen["PUT", "index"] == row["commit"]["requests"]["PUT"]
+    # The manager's first rank has looked at the manifest before.
+    metadata = row["restore: metadata"]["requests"]
+    assert restored["HEAD", "json"] == metadata["HEAD"] + 1 == 2
+    assert restored["GET", "json"] + restored["GET", "index"] == metadata["GET"] + 1
+    assert restored["GET", "data"] == row["restore: data"]["requests"]["GET"] == count

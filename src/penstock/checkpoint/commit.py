@@ -103,11 +103,11 @@ class Saving:
 class CommittedCheckpoint:
     """Committed checkpoint: its manifest, with its ETag for ``Saving.commit``, and its objects, verified on read."""
 
-    def __init__(self, source: Source, folder: str) -> None:
-        """Read the manifest: two requests."""
+    def __init__(self, source: Source, folder: str, current: tuple[str, bytes] | None = None) -> None:
+        """Read the manifest: two requests, or none with its ETag and bytes in ``current``."""
         self._source = source
         self._folder = folder
-        self.etag, document = read_current(source, folder + MANIFEST)
+        self.etag, document = current or read_current(source, folder + MANIFEST)
         self.manifest = Manifest.decode(document, source.url(folder + MANIFEST))
 
     @cached_property

@@ -18,7 +18,8 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
 import penstock as ps
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.checkpoint.dcp.reader import Marker, find_checkpoints
+from penstock.checkpoint.dcp.reader import Marker, fetch_manifest, find_checkpoints
+from penstock.checkpoint.integrity import Manifest
 from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
 from penstock.source import open_source
 from tests.checkpoint.dcp.saves import LAYOUTS, load, save, save_as_ranks, two_ranks
@@ -367,6 +368,16 @@ def test_a_marker_that_was_written_again_or_is_gone_is_replaced(tmp_path):
     assert marker.replaced(source)
     source.delete([marker.key])
     assert marker.replaced(source)
+
+
+def test_a_manifest_of_another_rank_whose_checkpoint_was_replaced_is_read_again(tmp_path):
+    save({"w": torch.ones(3)}, tmp_path)
+    reader = StorageReader(tmp_path)
+    reader.current = fetch_manifest(reader)
+    save({"w": torch.ones(3)}, tmp_path, overwrite=True)
+    metadata = reader.read_metadata()
+    assert metadata.storage_meta.save_id == Manifest.decode((tmp_path / "checkpoint.json").read_bytes(), "").save
+    assert fetch_manifest(StorageReader(tmp_path / "none")) is None
 
 
 def test_another_kind_s_checkpoint_is_refused_by_its_name(tmp_path):

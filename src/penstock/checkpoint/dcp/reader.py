@@ -58,15 +58,23 @@ class Marker(NamedTuple):
     metadata: Metadata  # ``storage_data`` maps to ``ItemLocation``
 
     @classmethod
-    def first(cls, source: Source, folder: str, names: list[str], *, weights_only: bool) -> Self:
+    def first(
+        cls,
+        source: Source,
+        folder: str,
+        names: list[str],
+        current: tuple[str, bytes] | None = None,
+        *,
+        weights_only: bool,
+    ) -> Self:
         """Return the first of ``names`` that exists: two requests, and one for each missing name.
 
-        A manifest costs one more at least, for its index.
+        A manifest costs one more at least, for its index; with its ETag and bytes in ``current``, only that.
         """
         for name in names:
             try:
                 if name == MANIFEST:
-                    return cls(folder + name, *_read_manifest(source, folder))
+                    return cls(folder + name, *_read_manifest(source, folder, current))
                 etag, data = read_current(source, folder + name)
             except NotFound:
                 continue
@@ -96,11 +104,11 @@ def find_checkpoints(source: Source, folder: str, *, look: bool) -> ExistingChec
     return ExistingCheckpoints({meta.key: meta.etag for meta in found}, objects)
 
 
-def _read_manifest(source: Source, folder: str) -> tuple[str, Metadata]:
+def _read_manifest(source: Source, folder: str, current: tuple[str, bytes] | None) -> tuple[str, Metadata]:
     """Return the ETag of a manifest, and what its index describes; reads again if it is replaced meanwhile."""
     url = source.url(folder + MANIFEST)
     for left in reversed(range(_TRIES)):
-        committed = CommittedCheckpoint(source, folder)
+        committed = CommittedCheckpoint(source, folder, current)
         if committed.manifest.kind != records.KIND:
             raise CheckpointError(f"the checkpoint must be a distributed one, got a {committed.manifest.kind}", url=url)
         try:
@@ -109,6 +117,7 @@ def _read_manifest(source: Source, folder: str) -> tuple[str, Metadata]:
             # The index of a checkpoint that was replaced or deleted is deleted.
             if not left or not _is_replaced(source, folder + MANIFEST, committed.etag):
                 raise
+            current = None
         else:
             metadata.storage_meta = StorageMeta(url.removesuffix(MANIFEST), committed.manifest.save)
             return committed.etag, metadata
@@ -194,6 +203,8 @@ class StorageReader(Located, storage.StorageReader):
         self._failure: Exception | None = None
         # Metadata that was read before the load, which returns it once.
         self.known: Metadata | None = None
+        # ETag and bytes of the manifest, which a rank has read for all.
+        self.current: tuple[str, bytes] | None = None
         self._load_id = str(uuid4())
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:  # noqa: ANN401, ARG002  torch's; it looks for "kwargs"
@@ -214,7 +225,9 @@ class StorageReader(Located, storage.StorageReader):
             raise self._failure
         try:
             names = [MANIFEST, METADATA] if rank is None else [torchmeta.local_name(rank)]
-            self._marker = Marker.first(self._source, self._folder, names, weights_only=self._weights_only)
+            self._marker = Marker.first(
+                self._source, self._folder, names, self.current, weights_only=self._weights_only
+            )
         except NotFound:
             raise
         except Exception as error:
@@ -268,6 +281,14 @@ class StorageReader(Located, storage.StorageReader):
         if self._marker is None:
             raise Unusable("cannot read: call read_metadata first", url=self._url)
         return self._marker
+
+
+def fetch_manifest(reader: StorageReader) -> tuple[str, bytes] | None:
+    """Return the ETag and the bytes of the manifest, for ``current`` on all ranks; None if it does not exist."""
+    try:
+        return read_current(reader._source, reader._folder + MANIFEST)  # noqa: SLF001  of this file
+    except NotFound:
+        return None
 
 
 _WINDOW_BYTES = 192 << 20

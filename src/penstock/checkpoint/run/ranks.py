@@ -29,7 +29,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.stateful import Stateful
 
 from penstock.checkpoint.dcp.chunks import narrow_chunks
-from penstock.checkpoint.dcp.reader import StorageReader
+from penstock.checkpoint.dcp.reader import StorageReader, fetch_manifest
 from penstock.checkpoint.dcp.writer import StorageWriter
 from penstock.checkpoint.run.filling import Filling, cannot_fill
 from penstock.checkpoint.torchfile.encoding import MARK, KeyedValue, decode_value, encode_value
@@ -147,6 +147,8 @@ class Ranks:
         nodes = self.everywhere(lambda: Nodes(state))
         mine = str(self.rank if self.rank < saved_by else 0)
         planner = LoadPlanner(state, nodes, self._others(set(nodes.places)), mine)
+        # The first rank reads it for all: with thousands of ranks, a store would limit requests for one key.
+        reader.current = self.agreed(lambda: fetch_manifest(reader))
         # Torch would turn an error into an AssertionError.
         reader.known = self.everywhere(reader.read_metadata)
         self._together(lambda: load({}, storage_reader=reader, planner=planner, **self._how()))
