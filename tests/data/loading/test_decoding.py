@@ -11,6 +11,7 @@ import textwrap
 import threading
 import traceback
 import weakref
+from contextlib import contextmanager
 from time import monotonic
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ import zarr
 
 import penstock as ps
 from penstock.data.loading import decoding
-from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, to_device
+from penstock.data.loading.decoding import DecodeOptions, DecodePool, chained, mover, place_transform, to_device
 from penstock.data.order.sampling import Cursor
 from penstock.data.reading.objects import ObjectReading
 from penstock.data.reading.reading import Delivery, Skipped
@@ -546,3 +547,93 @@ def test_unknown_device_is_refused_by_the_constructor(tmp_path):
     dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 1))
     with pytest.raises(Unusable, match="toaster"):
         ps.DataLoader(dataset, device="toaster")
+
+
+def halve(batch):
+    return batch / 2
+
+
+def fail(batch):
+    if 4 in batch.tolist():
+        raise ValueError("four")
+    return batch
+
+
+@pytest.mark.parametrize(("workers", "context"), [(0, None), (2, "fork"), (1, "spawn")])
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_device_transform_makes_each_batch_wherever_batches_are_made(tmp_path, workers, context, device):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 10), transform=number)
+    options = {"num_workers": workers, "multiprocessing_context": context, "device": device}
+    loader = ps.DataLoader(dataset, 4, device_transform=halve, **options)
+    assert [batch.tolist() for batch in loader] == [[0, 0.5, 1, 1.5], [2, 2.5, 3, 3.5], [4, 4.5]]
+    assert loader.state_dict() == ps.DataLoader(dataset, 4).state_dict() | {"epoch": 1}
+
+
+def test_device_transform_runs_in_the_threads_that_decode(tmp_path):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 10), transform=number)
+    names = []
+    loader = ps.DataLoader(dataset, 4, device_transform=lambda _: names.append(threading.current_thread().name))
+    assert [*loader] == [None] * 3
+    assert {name.rpartition("-")[0] for name in names} == {"penstock-decode"}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_error_of_a_device_transform_comes_in_place_of_its_batch(tmp_path, workers):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 10), transform=number)
+    loader = ps.DataLoader(dataset, 4, device_transform=fail, num_workers=workers, on_error="skip")
+    got = []
+    with pytest.raises(ValueError, match="four") as caught:
+        got.extend(loader)
+    assert [batch.tolist() for batch in got] == [[0, 1, 2, 3]]
+    assert "while device_transform had a whole batch" in "".join(traceback.format_exception(caught.value))
+
+
+def test_stop_iteration_of_a_device_transform_does_not_end_the_epoch(tmp_path):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 10), transform=number)
+    with pytest.raises(RuntimeError, match="device_transform raised StopIteration"):
+        list(ps.DataLoader(dataset, 4, device_transform=lambda _: next(iter(()))))
+
+
+def test_device_transform_that_cannot_be_called_is_refused(tmp_path):
+    dataset = ps.MapDataset.from_prefix(numbered(tmp_path / "data", 1))
+    with pytest.raises(Unusable, match="device_transform must be a function of a batch, got 'half'"):
+        ps.DataLoader(dataset, device_transform="half")
+
+
+def test_transform_for_cuda_runs_on_the_stream_of_the_copies_one_batch_ahead(monkeypatch):
+    """No GPU: streams are stand-ins, and tensors stay where they are."""
+    events, streams = [], []
+
+    class FakeStream:
+        def __init__(self, _device):
+            pass
+
+        def record_event(self):
+            events.append("recorded")
+
+        def wait_event(self, _event):
+            events.append("awaited")
+
+    @contextmanager
+    def on_stream(stream):
+        streams.append(stream)
+        yield
+        streams.pop()
+
+    def transform(batch):
+        events.append(f"made {batch.item()} on {len(streams)} stream")
+        return batch * 10
+
+    monkeypatch.setattr(torch.cuda, "Stream", FakeStream)
+    monkeypatch.setattr(torch.cuda, "stream", on_stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", FakeStream)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda *_: None)
+    made, moved = place_transform(transform, torch.device("cuda"))
+    assert made is None
+    given = [Delivery(torch.tensor(number), Cursor()) for number in (1, 2)]
+    deliveries = to_device(iter(given), torch.device("cuda"), chained(lambda batch: batch, moved))
+    events.extend(f"yielded {delivery.batch.item()}" for delivery in deliveries)
+    assert events == [
+        *("made 1 on 1 stream", "recorded", "made 2 on 1 stream", "recorded"),
+        *("awaited", "yielded 10", "awaited", "yielded 20"),
+    ]

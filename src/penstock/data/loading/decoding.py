@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
@@ -43,6 +43,7 @@ class DecodeOptions:
     finish: Callable[[list[Any]], Any]  # function from a list of samples to a batch, called on a thread of the pool
     # Function that adds to an error of ``finish`` which sample of the batch has it; None: nothing is added.
     explain: Callable[[BaseException, list[Any], Cursor, int], None] | None = None
+    after: Callable[[Any], Any] | None = None  # function of the batch, called on the same thread
 
 
 @dataclass(slots=True)
@@ -283,6 +284,8 @@ class _Shared:
                 if self.options.explain is not None:
                     self.options.explain(error, made, self.cursor, number)
                 raise
+            if self.options.after is not None:
+                batch = self.options.after(batch)
             return Delivery(batch, self.cursor, skipped, len(samples))
         except BaseException as error:  # noqa: BLE001  see _make
             return error
@@ -302,6 +305,38 @@ def mover(device: torch.device | None) -> Callable[[Any], Any]:
     if device is None:
         return lambda batch: batch
     return partial(tree_map, lambda tensor: tensor.to(device, non_blocking=tensor.is_pinned()), kind=torch.Tensor)
+
+
+def chained(*functions: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """Return a function that calls the given ones in turn; None stands for no function."""
+    given = [each for each in functions if each is not None]
+    return given[0] if len(given) == 1 else lambda batch: reduce(lambda made, function: function(made), given, batch)
+
+
+def place_transform(
+    transform: Callable[[Any], Any] | None, device: torch.device | None
+) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
+    """Return ``device_transform`` as called where a batch is made, and as called where it is moved; one is None.
+
+    Raises ``Unusable`` if it is no function.
+    """
+    if transform is None:
+        return None, None
+    if not callable(transform):
+        raise Unusable(f"device_transform must be a function of a batch, got {transform!r}")
+    called = partial(_transform_batch, transform)
+    return (called, None) if device is None or device.type == "cpu" else (None, called)
+
+
+def _transform_batch(transform: Callable[[Any], Any], batch: Any) -> Any:  # noqa: ANN401  any tree of tensors
+    try:
+        return transform(batch)
+    except StopIteration as error:
+        # A StopIteration would silently end the epoch.
+        raise RuntimeError("device_transform raised StopIteration") from error
+    except Exception as error:
+        error.add_note("while device_transform had a whole batch")
+        raise
 
 
 def to_device(

@@ -31,9 +31,17 @@ from penstock.data.loading.arguments import (
     tail_of,
     worker_options,
 )
-from penstock.data.loading.decoding import DecodeOptions, DecodePool, mover, pin_batch, to_device
+from penstock.data.loading.decoding import (
+    DecodeOptions,
+    DecodePool,
+    chained,
+    mover,
+    pin_batch,
+    place_transform,
+    to_device,
+)
 from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_value
-from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, WorkTime
+from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, WorkTime, profile_waits
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.reading.reading import OnError
 from penstock.data.reading.sharing import BlockBoard, enter_board
@@ -45,7 +53,7 @@ from penstock.events import CONTEXT_BYTES, context, enter
 from penstock.values import check_choice, switch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from multiprocessing.context import BaseContext
 
     from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample
@@ -128,6 +136,9 @@ class DataLoader:
         prefetch: Most batches that are being made or wait for the training loop; with workers, per worker.
         pin_memory: Copy batches into page-locked memory, if there is a CUDA device.
         device: Move batches to this device; to CUDA one step ahead.
+        device_transform: Function from a batch to the batch that is yielded, called where the batch is: for CUDA on the
+            stream of the copies, one batch ahead of the training loop; for the CPU in the thread or process that
+            collated it. For example conversion, normalisation, augmentation, decoding.
         persistent_workers: Keep worker processes from one epoch to the next.
         worker_init_fn: Function that each worker process calls first, with its number.
         multiprocessing_context: Start method of worker processes, or its context; default: Python's.
@@ -171,6 +182,7 @@ class DataLoader:
         prefetch: int = _AHEAD,
         pin_memory: bool = False,
         device: torch.device | str | None = None,
+        device_transform: Callable[[Any], Any] | None = None,
         persistent_workers: bool = False,
         worker_init_fn: Callable[[int], Any] | None = None,
         multiprocessing_context: str | BaseContext | None = None,
@@ -190,13 +202,15 @@ class DataLoader:
         self.num_workers = num_workers
         self.pin_memory = pin_memory and torch.cuda.is_available()
         self.device = check_device(device)
+        self.device_transform = device_transform
+        self._made, self._moved = place_transform(device_transform, self.device)
         self._skipped: deque[Skipped] = deque(maxlen=_REMEMBERED)
         self.skipped_count = 0
         self._on_error = on_error
         self._threads = decode_threads or (processors() if dataset.decodes else 1)
         self._prefetch = prefetch
         self._meters: dict[int, Meter] = {}
-        self._worker_batches = _WorkerBatches(self._batches, on_error)
+        self._worker_batches = _WorkerBatches(self._batches, on_error, self._made)
         options = worker_options(num_workers, persistent_workers, worker_init_fn, multiprocessing_context, timeout)
         self._workers = self._processes(options)
         # Start of the current iteration and the batches received of it: one value, because any thread may ask for it.
@@ -216,7 +230,7 @@ class DataLoader:
     def _processes(self, options: dict[str, Any]) -> TorchDataLoader[Any] | None:
         if not self.num_workers:
             return None
-        functions = {**self.dataset.transforms, "collate_fn": self._batches.collate_fn}
+        functions = {**self.dataset.transforms, "collate_fn": self._batches.collate_fn, "device_transform": self._made}
         context, initial = options["multiprocessing_context"], options["worker_init_fn"]
         self._worker_batches.by_value = travel_by_value(functions, self.num_workers, context)
         if travel_by_value({"worker_init_fn": initial}, self.num_workers, context):
@@ -293,12 +307,14 @@ class DataLoader:
         cursor, reading = batches.reading()
         self._at = cursor, 0
         collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pin_batch)
-        finish = (lambda samples: pin(collate(samples))) if self.pin_memory else collate
-        options = DecodeOptions(self._threads, self._prefetch, self._on_error, finish, batches.explain)
+        made = Stopwatch(self._made) if self._made is not None else None
+        after = chained(made, pin if self.pin_memory else None)
+        options = DecodeOptions(self._threads, self._prefetch, self._on_error, collate, batches.explain, after)
         pool = DecodePool(reading, cursor, options)
 
         def work() -> WorkTime:
-            return WorkTime(pool.working_s, collate.seconds, pin.seconds, pool.demanded_s)
+            collated_s = collate.seconds + (made.seconds if made is not None else 0.0)
+            return WorkTime(pool.working_s, collated_s, pin.seconds, pool.demanded_s)
 
         try:
             for delivery in pool:
@@ -412,7 +428,7 @@ class DataLoader:
         """Return the meter of this process; a process that was forked later begins at zero."""
         found = self._meters.get(pid := os.getpid())
         # Threads may come here at once, before the first batch: setdefault gives all of them the same meter.
-        return found or self._meters.setdefault(pid, Meter(self.num_workers, mover(self.device)))
+        return found or self._meters.setdefault(pid, Meter(self.num_workers, chained(mover(self.device), self._moved)))
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
@@ -567,9 +583,10 @@ _SETTINGS = frozenset((*inspect.signature(DataLoader).parameters, *OTHERS_ARGUME
 class _WorkerBatches(TorchIterableDataset[Any]):
     """Dataset of the batches that a worker sends to its loader."""
 
-    def __init__(self, batches: Batched, on_error: OnError) -> None:
+    def __init__(self, batches: Batched, on_error: OnError, after: Callable[[Any], Any] | None) -> None:
         self.batches = batches
         self.on_error = on_error
+        self.after = after  # function of a batch
         self.by_value = False  # functions that other processes cannot import travel as values
         self.counters: Counters | None = None  # shared with the loader once that iterates
         self.requests: Requests | None = None  # the same
@@ -579,7 +596,9 @@ class _WorkerBatches(TorchIterableDataset[Any]):
         self.key: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "batches": ByValue(self.batches)} if self.by_value else vars(self)
+        if not self.by_value:
+            return vars(self)
+        return {**vars(self), "batches": ByValue(self.batches), "after": self.after and ByValue(self.after)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -592,11 +611,18 @@ class _WorkerBatches(TorchIterableDataset[Any]):
             enter_board(self.board)
         collate = Stopwatch(self.batches.collate_fn)
         deliveries, counts = self.batches.deliveries(self.on_error, collate, self.key)
+        if self.after is not None:
+            deliveries = _apply(self.after, deliveries)
         worker = get_worker_info()
         if self.counters is None or self.requests is None or worker is None:
             return deliveries
         counted = self.counters.claim(worker.id).counted(deliveries, counts, collate)
         return self.requests.claim(worker.id).followed(counted)
+
+
+def _apply(after: Callable[[Any], Any], deliveries: Iterator[Delivery]) -> Iterator[Delivery]:
+    for delivery in deliveries:
+        yield delivery._replace(batch=after(delivery.batch))
 
 
 # Orders of the loaders that have ended epoch 0 of a dataset; None after a warning.
@@ -640,9 +666,6 @@ def _itself(delivery: T) -> T:
     return delivery
 
 
-WAIT_RANGE = "penstock.DataLoader.__next__"
-
-
 class TraceSlot:
     """The trace context of the latest iteration, in shared memory, so that persistent workers see it, too."""
 
@@ -660,19 +683,3 @@ class TraceSlot:
     def enter(self) -> None:
         """Enter the stored context in a worker when its part of the iteration begins."""
         enter(bytes(self._slot.view).rstrip(b"\0"))
-
-
-def profile_waits(items: Iterable[T]) -> Generator[T]:
-    """Yield items; while torch's profiler runs, the wait for each item is a range, as in torch's own loader."""
-    iterator = iter(items)
-    missing = object()
-    while True:
-        # The check of torch's own modules: a range costs microseconds even without a profiler.
-        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # noqa: SLF001
-            with torch.profiler.record_function(WAIT_RANGE):
-                item = next(iterator, missing)
-        else:
-            item = next(iterator, missing)
-        if item is missing:
-            return
-        yield item  # type: ignore[misc]  # never ``missing``

@@ -16,6 +16,8 @@ from pathlib import Path
 from time import monotonic, thread_time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
+import torch
+
 from penstock.data.region import Region, Slot
 from penstock.engine.node.member import NodeRate, node_status
 from penstock.errors import Unusable
@@ -460,3 +462,22 @@ def demanded_s() -> float:
         ran, waited, *_ = _SCHEDSTAT.read_bytes().split()
         return (int(ran) + int(waited)) / _NS
     return thread_time()
+
+
+WAIT_RANGE = "penstock.DataLoader.__next__"
+
+
+def profile_waits(items: Iterable[T]) -> Generator[T]:
+    """Yield items; while torch's profiler runs, the wait for each item is a range, as in torch's own loader."""
+    iterator = iter(items)
+    missing = object()
+    while True:
+        # The check of torch's own modules: a range costs microseconds even without a profiler.
+        if torch.autograd._profiler_enabled():  # type: ignore[attr-defined]  # noqa: SLF001
+            with torch.profiler.record_function(WAIT_RANGE):
+                item = next(iterator, missing)
+        else:
+            item = next(iterator, missing)
+        if item is missing:
+            return
+        yield item  # type: ignore[misc]  # never ``missing``
