@@ -32,7 +32,7 @@ from penstock.data.shards.encode import ENCODERS
 from penstock.data.shards.registry import format_by
 from penstock.engine.contracts.driver import Put
 from penstock.errors import Changed, NotFound, Unusable, kind_of, require_extras
-from penstock.jobs.packing.members import RowMembers
+from penstock.jobs.packing.members import KEY, RowMembers
 from penstock.jobs.packing.pack import Destination, Packing, PackOptions
 from penstock.source import open_source
 from penstock.values import as_folder
@@ -236,6 +236,7 @@ if TYPE_CHECKING:
 
 _FORMATS = ("tar", "zip", "parquet")
 _AT_ONCE = 64  # rows that become Python's
+_KEYS = ("key", KEY)
 
 
 def write(  # noqa: PLR0913  the options of ps.pack
@@ -383,7 +384,7 @@ class ShardSink(Datasink[Any]):
         """
         there = self._there(only=())
         task = f"{ctx.task_idx:06}"
-        packing = self._packing(RowMembers(_rows(blocks), self._rule(), task), there)
+        packing = self._packing(RowMembers(_rows(blocks), self._rule(), task, _KEYS), there)
         return [*packing.stream(lambda number: f"shard-{task}-{number:03}.{self._form_name}")]
 
     def on_write_complete(self, write_result: Any) -> None:  # noqa: ANN401  Ray's
@@ -393,7 +394,7 @@ class ShardSink(Datasink[Any]):
         )
         if not records:
             raise NotFound("nothing was written: the dataset has no rows", url=self._url)
-        packing = self._packing(RowMembers(iter(()), self._rule(), ""), self._there())
+        packing = self._packing(RowMembers(iter(()), self._rule(), "", _KEYS), self._there())
         # A task whose result Ray had lost was repeated, or an attempt that was taken for dead went on. Shards that only
         # failed attempts have written are deleted.
         packing.finish([(name, packing.now(name, record)) for name, record in records])

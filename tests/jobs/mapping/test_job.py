@@ -5,7 +5,9 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +131,33 @@ def test_a_map_that_is_done_is_recognised_by_three_requests(tmp_path):
         assert len(server.seen()) - before <= 3
 
 
+@pytest.mark.usefixtures("source")
+@pytest.mark.parametrize(("form", "most"), [("tokens", 3), ("jsonl", 5)])
+def test_records_take_few_requests_for_each_part(tmp_path, form, most):
+    with FaultServer.start() as server:
+        server.make("bucket")
+        for path in sorted((tmp_path / "in").iterdir()):
+            server.put("bucket", f"in/{path.name}", path.read_bytes())
+        function = tokenise if form == "tokens" else rows
+        done = do("s3://bucket/in/*.jsonl", function, "s3://bucket/to/", format=form, store=server.store, processes=2)
+        records = sum("/.map/" in each.key for each in server.seen())
+        print(f"{records} requests for records of {done.parts} parts, {len(server.seen())} in all")
+        assert done.parts > 10
+        assert done.parts < records <= most * done.parts + 20
+        alone = do(f"{tmp_path}/in/*.jsonl", function, tmp_path / "to", format=form)
+        assert {name.removeprefix("to/") for name in server.objects("bucket")} >= {*shards(tmp_path / "to")}
+        assert (done.samples, done.shard_bytes) == (alone.samples, alone.shard_bytes)
+
+
+def test_a_function_that_cannot_be_sent_is_refused(tmp_path, source):
+    with pytest.raises(Unusable, match="cannot send the work to other processes"):
+        do(source, partial(take_lock, threading.Lock()), tmp_path / "to", processes=2, version="1")
+
+
+def take_lock(_lock, _sample):
+    return [1]
+
+
 def test_shares_of_several_machines_end_with_the_whole(tmp_path, source):
     one = do(source, tokenise, tmp_path / "to", part="1/2")
     assert (one.complete, one.catalog) == (False, None)
@@ -241,7 +270,9 @@ def test_a_function_that_is_not_deterministic_is_noticed(tmp_path, source):
 
 DRIVER = """
 import sys
+import threading
 import time
+from functools import partial
 import penstock as ps
 from tests.jobs.mapping.functions import holding
 print(ps.map(sys.argv[1], holding, sys.argv[2], format="tokens", part_bytes=20_000).complete)
@@ -351,6 +382,7 @@ def test_masks_of_loss_are_beside_the_tokens(tmp_path, source):
         ({"part": "3/2"}, "part must be"),
         ({"processes": 0}, "processes must be"),
         ({"fields": ("none",)}, "the line has no field 'none'"),
+        ({"fields": "text"}, "fields must be several names"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(tmp_path, source, how, match):

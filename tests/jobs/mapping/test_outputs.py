@@ -1,5 +1,6 @@
 """Shards of maps: whole or not there, and compared with those that are there."""
 
+import tarfile
 from functools import partial
 
 import numpy as np
@@ -70,3 +71,10 @@ def test_a_shard_of_mds_has_the_fields_of_its_first_sample(tmp_path, open_file):
     with pytest.raises(Unusable, match="has the field 'b', which the first sample of its part lacks"):
         write_archive(pairs({"a": 1}, {"a": 1, "b": 2}), open_file, "mds", 7)
     assert [*tmp_path.iterdir()] == []
+
+
+def test_fields_may_have_any_name_but_the_key(tmp_path, open_file):
+    found = write_archive(pairs({"key": "a", "bytes": b"b", "__key__": "c"}), open_file, "tar", 7)
+    assert len(found["offsets"]) == 1
+    with tarfile.open(tmp_path / "shard-000007.tar") as file:
+        assert file.getnames() == ["c.key", "c.bytes"]

@@ -2,6 +2,7 @@
 
 import gzip
 import random
+import secrets
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +32,7 @@ def joined(parts):
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_every_line_is_in_one_part_wherever_a_file_is_cut(tmp_path, end, monkeypatch):
-    seed = random.randrange(1 << 32)
+    seed = secrets.randbits(32)
     print(f"seed {seed}")
     dice = random.Random(seed)
     monkeypatch.setattr(pieces, "_PIECE_BYTES", 7)

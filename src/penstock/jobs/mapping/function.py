@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.errors import PenstockError, Unusable, kind_of
 from penstock.jobs.parts.operation import fail
+from penstock.values import check_choice, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -88,6 +89,12 @@ class FunctionCalls:
     batch: int | None
     seed: int | None
     on_error: Literal["raise", "skip"]
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch", 1), ("seed", 0)):
+            if (value := getattr(self, name)) is not None:
+                whole(value, name, least)
+        check_choice(self.on_error, ("raise", "skip"), "on_error")
 
     def outputs(
         self, samples: Iterator[SourceSample], record: PartRecord, *, integers: bool

@@ -183,13 +183,9 @@ def map(  # noqa: A001, PLR0913  the field's word; each argument is named in the
     """
     given = StoreOptions() if store is None else store
     check_choice(format, FORMATS, "format")
-    check_choice(on_error, ("raise", "skip"), "on_error")
-    calls = FunctionCalls(
-        MapFunction(function, version),
-        None if batch is None else whole(batch, "batch", 1),
-        None if seed is None else whole(seed, "seed", 0),
-        on_error,
-    )
+    if isinstance(fields, str):
+        raise Unusable(f"fields must be several names, such as ({fields!r},), got {fields!r}")
+    calls = FunctionCalls(MapFunction(function, version), batch, seed, on_error)
     catalog = source if isinstance(source, Catalog) else None
     here, there, records = _settle_places(source, dest, job, given)
     operation = _Map(
@@ -213,10 +209,12 @@ def map(  # noqa: A001, PLR0913  the field's word; each argument is named in the
     open_kept.cache_clear()
     work = Job(operation, records.url, JobOptions(part, on, progress, processes))
     sums = work.work()
-    if work.records.finished() and operation.finished() is None:
+    finished = operation.finished()
+    if finished is None and work.records.finished():
         # It was deleted.
         operation.finish(work.plan, work.records)
-    if (finished := operation.finished()) is not None:
+        finished = operation.finished()
+    if finished is not None:
         return finished
     mine = {name: sums.counts[name] for name in _SUMS}
     return MapDone(operation.url, **mine, failures=[], parts=sums.parts, complete=False, catalog=None)

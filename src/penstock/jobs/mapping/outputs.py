@@ -17,7 +17,7 @@ from penstock.data.shards.mds_encode import columns_from, encoded_row, encoding_
 from penstock.data.shards.registry import format_by
 from penstock.data.shards.tokens import encode_index
 from penstock.errors import Changed, Conflict, Unusable, kind_of
-from penstock.jobs.packing.members import Coming, Members, Packable, PackedMember, RowMembers, once
+from penstock.jobs.packing.members import KEY, Coming, Members, Packable, PackedMember, RowMembers, once
 from penstock.jobs.packing.pack import PackOptions, open_shard
 from penstock.jobs.parts.operation import ignore_progress
 from penstock.values import Span
@@ -128,7 +128,7 @@ def _integers(sample: SourceSample, given: Any, kind: np.dtype[Any]) -> np.ndarr
         raise _refuse(sample, "integers of one dimension", given) from None
     if found.ndim != 1 or (found.dtype.kind not in "iu" and len(found)) or len(found) > _MOST_TOKENS:
         raise _refuse(sample, "at most 2^31 integers of one dimension", given)
-    if len(found):
+    if len(found) and not np.can_cast(found.dtype, kind):
         least, most, limits = int(found.min()), int(found.max()), np.iinfo(kind)
         if least < limits.min or most > limits.max:
             name, url = sample.locate()
@@ -179,7 +179,7 @@ def write_archive(outputs: Outputs, open_file: Callable[[str], ShardFile], form:
         rows = _MdsRows(fed)
         chosen = MdsFormat(columns=rows.columns)
     else:
-        rows = RowMembers(fed.rows(), chosen, f"{part:06d}")  # type: ignore[arg-type]  # tar is an archive
+        rows = RowMembers(fed.rows(), chosen, f"{part:06d}", (KEY,))  # type: ignore[arg-type]  # tar is an archive
         if form == "parquet":
             chosen = format_by(form, (), {})
     shard = open_shard(chosen, rows, PackOptions(), ignore_progress)
@@ -221,7 +221,7 @@ class _MdsRows(RowMembers):
         rows = fed.rows()
         first = next(rows)
         self.columns = columns_from({name: encoding_of(name, value) for name, value in first.items()})
-        super().__init__(_chain(first, rows), None, "")  # type: ignore[arg-type]  # rows of MDS have no names
+        super().__init__(_chain(first, rows), None, "", ())  # type: ignore[arg-type]  # rows of MDS have no names
 
     def _packable(self, number: int, row: dict[str, Any]) -> Packable:
         if further := row.keys() - {each.name for each in self.columns}:

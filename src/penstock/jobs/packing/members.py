@@ -38,7 +38,6 @@ _AT_ONCE = 64  # samples of a dataset in one list
 _MOST_FIELDS = 1 << 10
 # Columns of rows: the names of samples, and their only images.
 KEY, IMAGE = "__key__", "image"
-_KEYS = ("key", KEY)
 _IMAGES = {
     *("bmp", "gif", "ico", "jfif", "jp2", "jpe", "jpeg", "jpg", "pbm", "pgm", "png", "pnm", "ppm", "tga", "tif"),
     *("tiff", "webp"),
@@ -360,11 +359,12 @@ class DatasetMembers(Members):
 class RowMembers(Members):
     """Samples that are mappings from fields to values, which are read once, in order.
 
-    ``prefix`` begins the numbers of rows that have no name in ``key`` or ``__key__``.
+    ``prefix`` begins the numbers of rows that have no name in a field of ``keys``. With a field ``key``, as
+    ``penstock.ray.read`` makes rows of objects, ``bytes`` has the object of this name.
     """
 
-    def __init__(self, rows: Iterator[dict[str, Any]], form: ArchiveFormat, prefix: str) -> None:
-        self._rows, self._form, self._prefix = rows, form, prefix
+    def __init__(self, rows: Iterator[dict[str, Any]], form: ArchiveFormat, prefix: str, keys: tuple[str, ...]) -> None:
+        self._rows, self._form, self._prefix, self._keys = rows, form, prefix, keys
         self.catalog = Catalog.build("memory://rows/", "", [])
         self.rows, self.size_bytes, self.digest = np.zeros(0, np.int64), None, ""
 
@@ -378,10 +378,10 @@ class RowMembers(Members):
             yield sample
 
     def _packable(self, number: int, row: dict[str, Any]) -> Packable:
-        named = next((name for name in _KEYS if name in row), None)
+        named = next((name for name in self._keys if name in row), None)
         given = f"{self._prefix}{number:0{_DIGITS}}" if named is None else str(row.pop(named))
         key, members = given, list[PackedMember]()
-        if isinstance(data := row.get("bytes"), bytes):
+        if "key" in self._keys and isinstance(data := row.get("bytes"), bytes):
             key, field = split_member_name(self._form, given, "")
             members.append(_member(given, data, field))
             del row["bytes"]

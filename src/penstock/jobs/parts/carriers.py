@@ -24,7 +24,7 @@ from penstock.errors import PenstockError, Transient, Unreachable, Unusable, req
 from penstock.events import context, enter
 from penstock.jobs.parts.attempts import PAUSE_S, PartAttempt
 from penstock.jobs.parts.operation import Ended, JobPart, Means, Operation, done
-from penstock.jobs.parts.processes import LocalProcesses
+from penstock.jobs.parts.processes import LocalProcesses, refuse_unsendable
 from penstock.jobs.parts.records import Records
 from penstock.values import whole
 from penstock.version import VERSION
@@ -115,7 +115,10 @@ class _OnRay:
     def __init__(self, options: Ray, operation: Operation) -> None:
         self._ray, self._options = _library(), options
         # Refuses secrets, before anything is done.
-        self._blob = self._ray.cloudpickle.dumps((VERSION, operation))
+        try:
+            self._blob = self._ray.cloudpickle.dumps((VERSION, operation))
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            raise refuse_unsendable(error) from error
 
     def carried(self, operation: Operation, parts: Iterator[JobPart], means: Means) -> Generator[Ended]:
         """Give parts to the cluster, 2 to 3 for each that can run at once."""

@@ -14,6 +14,7 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import wait
+from pickle import PicklingError
 from queue import SimpleQueue
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -83,6 +84,8 @@ class _PartWorker:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self.process.start()
+        except (AttributeError, TypeError, PicklingError) as error:
+            raise refuse_unsendable(error) from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
@@ -119,7 +122,7 @@ class _PartWorker:
             return f"killed by {signal.Signals(-status).name}"
         if not self._ready:
             raise Unusable(
-                f"cannot start processes: the first one ended with status {status} before it began; they import the "
+                f"cannot start processes: one ended with status {status} (its error is above); processes import the "
                 'script again: write what it does below if __name__ == "__main__":, or pass processes=1'
             )
         return f"it ended with status {status}"
@@ -135,6 +138,13 @@ class _PartWorker:
             self.process.kill()
             self.process.join()
         self._pipe.close()
+
+
+def refuse_unsendable(error: Exception) -> Unusable:
+    return Unusable(
+        f"cannot send the work to other processes: {error}; define functions at the top of a module, or install "
+        "cloudpickle, which sends their code"
+    )
 
 
 def _wait_for_any(workers: list[_PartWorker]) -> list[_PartWorker]:
