@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.data.zarr.format.layout import Runs, largest
 from penstock.data.zarr.samples.alignment import check_times, elements_of, unbroken
-from penstock.data.zarr.samples.blocks import cut_blocks, integers_of, most_touched
+from penstock.data.zarr.samples.blocks import AxisBlocks, integers_of, most_touched
 from penstock.data.zarr.samples.extraction import Axis, Cut, Extraction, IndexSpace
 from penstock.errors import Unusable
 from penstock.values import whole
@@ -621,4 +621,4 @@ def _across(cut: Cut, edge: int | Runs, reach: tuple[int, int]) -> int:
 
 def _count_chunks(cut: Cut, edge: int | Runs, reach: tuple[int, int], reference: Sequence[int]) -> int:
     """Return the most chunks that a block touches, where blocks have ``edge`` elements of another array."""
-    return most_touched(cut_blocks(reference, edge), cut_blocks(cut.chosen, cut.chunk), reach)
+    return most_touched(AxisBlocks(reference, edge), AxisBlocks(cut.chosen, cut.chunk), reach)

@@ -9,22 +9,20 @@ import hashlib
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import chain, product, repeat
+from itertools import product, repeat
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from penstock.data.zarr.format.layout import Runs
-from penstock.data.zarr.samples.blocks import cut_blocks, integers_of
+from penstock.data.zarr.samples.blocks import AxisBlocks, integers_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
-
-    from penstock.data.zarr.samples.blocks import AxisBlocks
 
     # First index and length of the block of each sample along an axis; or of all, where they share it.
     _Cell = tuple[NDArray[np.int64] | int, NDArray[np.int64] | int]
@@ -185,20 +183,21 @@ class Axis:
     @classmethod
     def of(cls, name: str, positions: Sequence[int], chosen: Sequence[int], block: int | Runs) -> Axis:
         """Return an axis cut into blocks: runs of samples within the same ``block`` elements of the array."""
+        count = len(positions)
         if not isinstance(chosen, range) or not isinstance(positions, range):
             at = integers_of(positions)
             # The elements of a range are computed: there may be far more of them than positions.
             taken = chosen.start + chosen.step * at if isinstance(chosen, range) else integers_of(chosen)[at]
-            return cls(name, positions, cut_blocks(taken, block))
-        some, count = chosen[positions.start : positions.stop : positions.step], len(positions)
-        blocks = cut_blocks(some, block)
+            return cls(name, positions, AxisBlocks(taken, block))
+        some = chosen[positions.start : positions.stop : positions.step]
         if isinstance(block, Runs):
-            return cls(name, positions, blocks, f"{count} by {some.step} from {some[:1]} in {block}")
-        if abs(some.step) >= block:
-            return cls(name, positions, blocks, f"{count} apart")
-        if count and some[0] // block != some[-1] // block:
-            return cls(name, positions, blocks, f"{count} by {some.step} from {some[0] % block} in {block}")
-        return cls(name, positions, blocks, f"{count} together")
+            form = f"{count} by {some.step} from {some[:1]} in {block}"
+        elif abs(some.step) >= block:
+            form = f"{count} apart"
+        else:
+            crossed = count and some[0] // block != some[-1] // block
+            form = f"{count} by {some.step} from {some[0] % block} in {block}" if crossed else f"{count} together"
+        return cls(name, positions, AxisBlocks(some, block), form)
 
 
 class IndexSpace:
@@ -221,14 +220,15 @@ class IndexSpace:
         self._sizes: NDArray[np.int64] | None = None
         if valid is not None:
             pieces = (np.arange(start, min(start + _AT_ONCE, samples)) for start in range(0, samples, _AT_ONCE))
-            found = [some[valid[tuple(self._numbers(some).T)]] for some in pieces]
-            self._members = np.concatenate(found)
+            self._members = np.concatenate([some[valid[tuple(self._numbers(some).T)]] for some in pieces])
         self._count()
 
     def _count(self) -> None:
         if self._members is not None:
-            sizes = self._sizes = self._count_members(self._members)
-            self.samples, self.blocks, self.most = len(self._members), len(sizes), int(sizes.max(initial=0))
+            # The first number of each member's block.
+            firsts = self._members - self._locate(self._members)[0]
+            sizes = self._sizes = np.diff(np.flatnonzero(np.diff(firsts, prepend=-1, append=-1)))
+            self.samples, self.blocks, self.most = len(firsts), len(sizes), int(sizes.max(initial=0))
             is_even = self.blocks and (sizes[:-1] == sizes[0]).all() and sizes[-1] <= sizes[0]
             self.even = int(sizes[0]) if is_even else 0
             return
@@ -239,16 +239,6 @@ class IndexSpace:
         several = [some for some in each if some.count > 1]
         if len(several) > 1 and not all(some.equal for some in several):
             self.even = 0
-
-    def _count_members(self, members: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of members in each block that has some."""
-        borders, last = [np.empty(0, np.int64)], -1
-        for start in range(0, len(members), _AT_ONCE):
-            some = members[start : start + _AT_ONCE]
-            firsts = some - self._locate(some)[0]
-            borders.append(start + np.flatnonzero(np.diff(firsts, prepend=last)))
-            last = int(firsts[-1])
-        return np.diff(np.concatenate([*borders, [len(members)]]))
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -261,8 +251,8 @@ class IndexSpace:
                 "patches that divide the chunks, or larger ones, and join stores that end with a whole chunk"
             )
         sizes = np.ones(1, dtype=np.int64)
-        for axis in self.axes:
-            lengths = np.concatenate([np.diff(starts) for starts in axis.blocks.iterate_starts()])
+        for blocks in (axis.blocks for axis in self.axes):
+            lengths = np.diff(blocks.starts(np.arange(blocks.count + 1)))
             sizes = np.multiply.outer(sizes, lengths).reshape(-1)
         return sizes
 
@@ -303,8 +293,7 @@ class IndexSpace:
         hashed = hashlib.sha256(repr([(axis.form, len(axis.positions)) for axis in self.axes]).encode())
         listed = [np.asarray(axis.positions) for axis in self.axes if not isinstance(axis.positions, range)]
         members = [] if self._members is None else [self._members]
-        starts = (each[:-1] for axis in self.axes if not axis.form for each in axis.blocks.iterate_starts())
-        for table in chain(starts, listed, members):
+        for table in (*(axis.blocks.borders[:-1] for axis in self.axes if not axis.form), *listed, *members):
             hashed.update(np.ascontiguousarray(table, "<i8").data)
         return hashed.hexdigest()[:32]
 
