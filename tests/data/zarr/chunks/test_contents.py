@@ -14,10 +14,12 @@ import pytest
 import penstock as ps
 from penstock.data.zarr.chunks.contents import Chunks, ShardIndex, ShardIndexes, whole_arrays
 from penstock.data.zarr.dataset import ZarrDataset
+from penstock.data.zarr.format.layout import ABSENT
 from penstock.data.zarr.samples.extraction import Cut
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import Cancelled, ChecksumMismatch, Damaged, NotFound, Unusable
 from penstock.interop.zarr import Store
+from penstock.testing.faults import FaultServer
 from tests.data.zarr.stores import DIMS, LAYOUTS, SHARDED, SPATIAL, VALUES, arrays_at, numbered, upload, write
 
 
@@ -202,9 +204,39 @@ def test_an_index_is_read_once(sharded):
     assert counts.requests == 2
 
 
-def test_a_missing_shard_has_no_index(sharded):
+def test_the_chunks_of_a_missing_shard_are_absent(sharded):
     indexes = ShardIndexes(Chunks(sharded, "fill"), sharded[0].source)
-    assert indexes.get(key(sharded, 9), 0) is None
+    index = indexes.get(key(sharded, 9), 0)
+    assert (index.entries == ABSENT).all()
+    assert len(index.entries) == 8
+    assert index.size_bytes < 1000
+
+
+def test_a_missing_shard_is_requested_once_per_reading(tmp_path, monkeypatch):
+    monkeypatch.setattr("penstock.data.zarr.samples.arrangement._KEPT_BYTES", 0)
+    values = numbered((64, 2)) + 1
+    write(tmp_path / "a.zarr", values, chunks=(1, 2), shards=(16, 2), compressors=None)
+    with FaultServer.within() as server:
+        upload(server, "absent", tmp_path / "a.zarr", absent=("c/1/0", "c/2/0"))
+        dataset = ps.ZarrDataset("s3://absent/a.zarr", shuffle=True, output="numpy", store=server.store)
+        loader = ps.DataLoader(dataset, 4, decode_threads=2)
+
+        def read():
+            before = len(server.seen("get", "absent"))
+            found = np.concatenate([np.stack(batch) for batch in loader])
+            asked = [each.key for each in server.seen("get", "absent")[before:]]
+            return sorted(found[:, 0].tolist()), [asked.count(f"a.zarr/c/{number}/0") for number in range(4)]
+
+        rest = sorted([*values[:16, 0], *values[48:, 0]])
+        first, counts = read()
+        assert first == [0.0] * 32 + rest
+        assert counts[1:3] == [1, 1]
+        assert counts[0] == counts[3] > 16
+        # The next epoch asks again, and finds the shard that was written meanwhile.
+        upload(server, "absent", tmp_path / "a.zarr", absent=("c/2/0",))
+        second, counts = read()
+        assert second == sorted([0.0] * 16 + rest + [*values[16:32, 0]])
+        assert counts[2] == 1
 
 
 def test_a_damaged_index_is_an_error(sharded, tmp_path):

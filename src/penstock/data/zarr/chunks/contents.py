@@ -59,18 +59,24 @@ os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_i
 class ShardIndex(NamedTuple):
     """Index of a shard: offset and length of each inner chunk, as ``read_index`` returns them, and its version.
 
-    ``reading`` is the one that had it from the store, or compared its version there; an empty ``etag`` is unknown.
+    ``reading`` is the one that had it from the store, or compared its version there; an empty ``etag`` is unknown. All
+    chunks of a missing shard are absent.
     """
 
     entries: NDArray[np.uint64]
     etag: str = ""
     reading: object = None
 
+    @property
+    def size_bytes(self) -> int:
+        # Entries of a missing shard are one, repeated.
+        return self.entries.nbytes if self.entries.strides[0] else 256
+
 
 class ShardIndexes:
     """Reader of shard indexes for one reading: all requested indexes are read concurrently.
 
-    A missing shard has no index. An index that could not be read is requested again for chunks that are asked for
+    A missing shard is requested once. An index that could not be read is requested again for chunks that are asked for
     afterwards; those that were asked for before share the error, as each wait may take all of a store's patience. For
     one thread, except ``close``.
 
@@ -131,17 +137,18 @@ class ShardIndexes:
         index = self._cache.get(shard)
         return index is not None and (index.reading is self._reading or index.entries[inner, 0] != ABSENT)
 
-    def get(self, shard: Shard, inner: int) -> ShardIndex | None:
-        """Wait for the index of a shard, to locate the chunk ``inner``, and return it; None if the shard is missing."""
+    def get(self, shard: Shard, inner: int) -> ShardIndex:
+        """Wait for the index of a shard, to locate the chunk ``inner``, and return it."""
         failed = self._failed.pop((shard, inner), None)
         if failed is not None and not self._knows(shard, inner):
             # A raised error keeps alive the objects of its callers.
             raise copy(failed) from failed.__cause__
-        index, etag = None, ""
+        etag = ""
         for left in reversed(range(_TRIES)):
             if not self._waits(shard):
-                index = self._cache.get(shard)
-                if index is not None and self._knows(shard, inner):
+                known = self._cache.get(shard)
+                if known is not None and self._knows(shard, inner):
+                    index = known
                     break
                 self._send([shard], etag)
             if self._closed:
@@ -157,7 +164,7 @@ class ShardIndexes:
             except PenstockError as error:
                 self._share(shard, inner, error)
                 raise
-            if index is None or self._knows(shard, inner):
+            if self._knows(shard, inner):
                 break
             etag = index.etag
         self._waiting.pop(shard, None)
@@ -168,20 +175,21 @@ class ShardIndexes:
         others = self._waiting.pop(shard, set()) - {inner}
         self._failed.update(((shard, each), error) for each in others)
 
-    def _wait(self, shard: Shard) -> ShardIndex | None:
+    def _wait(self, shard: Shard) -> ShardIndex:
         number, key = shard
         array = self._arrays[number]
         read = None if shard in self._found else self._reads.pop(shard)
         data = self._found.pop(shard) if read is None else self._taken(read, array)
-        if data is None:
-            self._cache.put(shard, None)
-            return None
         if isinstance(data, PenstockError):
             raise data
-        etag = "" if read is None else read.version
-        stored = read is None or read.span.etag or read.attempts
-        entries = read_index(array.layout, data, array.objects.url(key))
-        index = ShardIndex(entries, etag, self._reading if stored else None)
+        if data is None:
+            none = np.broadcast_to(np.uint64(ABSENT), (prod(array.layout.ratios), 2))
+            index = ShardIndex(none, reading=self._reading)
+        else:
+            etag = "" if read is None else read.version
+            stored = read is None or read.span.etag or read.attempts
+            entries = read_index(array.layout, data, array.objects.url(key))
+            index = ShardIndex(entries, etag, self._reading if stored else None)
         self._cache.put(shard, index)
         return index
 
@@ -214,7 +222,7 @@ class Chunks:
 
     def __init__(self, arrays: Sequence[StoredArray], missing: Missing) -> None:
         """Number the chunks; nothing is read."""
-        self.indexes: RecentValues[ShardIndex] = RecentValues(_MOST_BYTES, attrgetter("entries.nbytes"))
+        self.indexes: RecentValues[ShardIndex] = RecentValues(_MOST_BYTES, attrgetter("size_bytes"))
         self.arrays, self._missing = tuple(arrays), missing
         self.parts = tuple(part for array in arrays for part in array.parts)
         self.bases = [0, *accumulate(prod(array.layout.grid) for array in arrays)]
@@ -283,7 +291,7 @@ class Chunks:
         span: Span | None = Span(key, most=layout.most_bytes)
         if layout.shards is not None:
             index = indexes.get((number, key), layout.inner(place))
-            span = None if index is None else chunk_span(layout, place, index.entries, index.etag)
+            span = chunk_span(layout, place, index.entries, index.etag)
         return None if span is None else self.parts[number].objects.find(span)
 
     def object_of(self, chunk: int) -> tuple[str, Span | bytes | None]:
