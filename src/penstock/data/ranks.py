@@ -15,17 +15,19 @@ import threading
 import zlib
 from collections import Counter
 from hashlib import sha256
+from io import BytesIO
 from logging import getLogger
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from penstock.engine.waiting import Wakeup
 from penstock.errors import PenstockError, TimedOut, Unreachable
+from penstock.options import StoreOptions
 from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _T = TypeVar("_T")
 _LOG = getLogger("penstock")
@@ -162,6 +164,46 @@ def share_result(
         failure.add_note(f"on rank {chosen}, which did this for all {group.world}")
         raise failure
     return decode(data) if kind == "result" else make()
+
+
+def share_named(given: object, store: object, call: str, arguments: object, make: Callable[[], _T]) -> _T:
+    """Return what ``make`` finds for all that ``given`` names: by ``share_result``, if no name is of this machine.
+
+    Names are URLs, in lists and dicts; with anything else among them, each rank calls ``make``. The result is pickled
+    without the options ``store``, which may hold secrets: each rank puts its own in their place.
+    """
+    if torch_store() is None or any(not isinstance(each, str | os.PathLike) or is_own([each]) for each in _each(given)):
+        return make()
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, value: object) -> bool | None:
+            return True if value is store and isinstance(value, StoreOptions) else None
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, _pid: object) -> object:
+            return store
+
+    def pack(result: _T) -> bytes:
+        Pickler(file := BytesIO()).dump(result)
+        return file.getvalue()
+
+    def unpack(data: bytes) -> _T:
+        # From a rank of this job, as in torch's own collectives.
+        result: _T = Unpickler(BytesIO(data)).load()
+        return result
+
+    return share_result(f"{call} {given!r} {store!r}", arguments, make, pack, unpack)
+
+
+def _each(given: object) -> Iterator[object]:
+    # Other mappings and sequences are datasets or groups, and to list them may send requests.
+    if type(given) is dict:
+        given = [*given.values()]
+    if type(given) in (list, tuple):
+        for some in cast("list[object]", given):
+            yield from _each(some)
+    else:
+        yield given
 
 
 def _make_for_all(group: GroupStore, key: str, make: Callable[[], _T], encode: Callable[[_T], bytes]) -> _T:

@@ -13,7 +13,7 @@ from penstock.data.catalog.rows import round_counts, shares
 from penstock.data.order.shuffle import Permutation
 from penstock.data.zarr.coordinates import dates_along
 from penstock.data.zarr.samples.alignment import shown
-from penstock.data.zarr.samples.blocks import integers_of
+from penstock.data.zarr.samples.extraction import integers_of
 from penstock.errors import Unusable
 from penstock.values import whole
 

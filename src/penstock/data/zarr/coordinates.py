@@ -283,7 +283,7 @@ def _is_small(coordinates: Sequence[StoredArray], memory_bytes: int) -> bool:
         warnings.warn(
             f"times of {chunks:,} chunks are not compared, and samples pair elements by their index: "
             f'{coordinates[0].url}; align="coordinates" compares them, and align="index" accepts this',
-            stacklevel=6,
+            stacklevel=8,
         )
     return False
 

@@ -7,7 +7,7 @@ import warnings
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeAlias
 
 import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -19,6 +19,7 @@ from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, FullShuffle, order_of
 from penstock.data.order.sampling import SamplingPlan, sample_indices
 from penstock.data.order.weighted import WeightedBlocks
+from penstock.data.ranks import share_named
 from penstock.data.reading.iteration import Iterations
 from penstock.data.reading.reading import in_lists
 from penstock.data.zarr.arguments import (
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from penstock.data.zarr.chunks.pool import Limits
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.plan import ZarrPlan
+    from penstock.data.zarr.samples.alignment import Alignment
     from penstock.data.zarr.samples.arrangement import Arrangement, Shape
     from penstock.data.zarr.samples.extraction import ChunkPart
     from penstock.options import StoreOptions
@@ -201,6 +203,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
     ) -> None:
         """Read the metadata: two or three requests for each URL. Arguments are checked before the first request.
 
+        Of a process group, one rank makes the requests, if arrays are named by URL, and sends the result to the others.
+
         Times are also read if paired arrays do not share them, or if samples take several steps.
         """
         refuse_unknown(unknown, ZarrDataset.__init__.__annotations__)
@@ -213,21 +217,18 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         shape = shape_of(dims, (offsets, target_offsets), stride, patches, select, targets=has_targets)
         self._seed, numpy, dtype = seed, output == "numpy", float_type(dtype)
         manner = Manner(store, decode_cf, forbidden_is_missing, along)
-        inputs = open_inputs(samples, "samples", manner)
-        outputs = {} if targets is None else open_inputs(targets, "targets", manner)
+        find = partial(_find_arrays, samples, targets, manner, shape, align, memory_bytes)
+        given, arguments = [samples, *([] if targets is None else [targets])], (shape, align, memory_bytes)
+        found = share_named(given, store, "arrays of", (manner._replace(store=None), *arguments), find)
+        inputs, outputs = found.samples, found.targets
         check_along(along, [*inputs.values(), *outputs.values()])
         check_values({"samples": inputs, "targets": outputs}, numpy=numpy)
         self._values = Values((*inputs,), None if targets is None else (*outputs,), numpy, dtype)
         self._arrays = arrays = self._normal(normalize, [*inputs.values(), *outputs.values()])
         self._values.check(self._layouts())
-        shape = replace(shape, dims=shape.dims or default_dims([array.layout for array in inputs.values()]))
-        shape = with_chosen(replace(shape, valid=valid), arrays, align=align)
-        common, steps = None, shape.has_steps(targets=bool(outputs))
-        if align != "index":
-            check_places(arrays, shape, memory_bytes)
-            common = compare_coordinates(arrays, shape.dims, memory_bytes, equal=align == "coordinates", steps=steps)
+        shape = with_chosen(replace(shape, dims=found.dims, valid=valid), arrays, align=align)
         # Calls of partial: a part of this dataset is arranged anew.
-        self._arranged = partial(arrange, targets=len(outputs), aligned=common, window_bytes=window_bytes)
+        self._arranged = partial(arrange, targets=len(outputs), aligned=found.aligned, window_bytes=window_bytes)
         self._contained = partial(ZarrContents, names=[*inputs, *outputs], missing=missing)
         self._sequence = partial(_resolve_order, order, window_bytes=window_bytes, lanes=lanes)
         self._patch, self._place, self._lanes, self._memory_bytes = shape.patch, place, lanes, memory_bytes
@@ -527,7 +528,8 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         if statistics is None:
             return [*arrays]
         if isinstance(statistics, str | os.PathLike):
-            statistics = ZarrStatistics.load(statistics)
+            load = partial(ZarrStatistics.load, statistics)
+            statistics = share_named(statistics, None, "statistics of", (), load)
         if not isinstance(statistics, ZarrStatistics):
             raise Unusable(f"normalize must be statistics, or the URL of a file of them, got {statistics!r}")
         return normalize_arrays(statistics, arrays, self._values)
@@ -639,6 +641,30 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
     def _plan(self, batch_size: int, tail: Tail = "short") -> SamplingPlan:
         samples = len(self._contents)
         return SamplingPlan(samples=samples, batch=batch_size, order=self._order, seed=self._seed, tail=tail)
+
+
+class _FoundArrays(NamedTuple):
+    samples: dict[str, StoredArray]
+    targets: dict[str, StoredArray]
+    # Dimensions that samples are numbered along.
+    dims: tuple[str, ...]
+    # Elements that belong together; None with ``align="index"``.
+    aligned: Alignment | None
+
+
+def _find_arrays(
+    samples: object, targets: object, manner: Manner, shape: Shape, align: Align | None, memory_bytes: int
+) -> _FoundArrays:
+    """Return the arrays that arguments of ``ZarrDataset`` name, after a comparison of their coordinates."""
+    inputs = open_inputs(samples, "samples", manner)
+    outputs = {} if targets is None else open_inputs(targets, "targets", manner)
+    arrays, aligned = [*inputs.values(), *outputs.values()], None
+    dims = shape.dims or default_dims([array.layout for array in inputs.values()])
+    if align != "index":
+        check_places(arrays, replace(shape, dims=dims), memory_bytes)
+        equal, steps = align == "coordinates", shape.has_steps(targets=bool(outputs))
+        aligned = compare_coordinates(arrays, dims, memory_bytes, equal=equal, steps=steps)
+    return _FoundArrays(inputs, outputs, dims, aligned)
 
 
 def _resolve_order(

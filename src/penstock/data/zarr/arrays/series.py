@@ -157,7 +157,7 @@ def _warn_of_units(parts: Sequence[StoredArray]) -> None:
         if unit != units[0][0]:
             warnings.warn(
                 f"units of {units[0][1]} are {units[0][0]!r}, and of {url} {unit!r}: values are not converted",
-                stacklevel=7,
+                stacklevel=9,
             )
             return
 

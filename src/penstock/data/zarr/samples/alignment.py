@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.zarr.samples.blocks import integers_of
+from penstock.data.zarr.samples.extraction import integers_of
 from penstock.errors import Unusable
 
 if TYPE_CHECKING:

@@ -13,8 +13,15 @@ import numpy as np
 
 from penstock.data.zarr.format.layout import Runs, largest
 from penstock.data.zarr.samples.alignment import check_times, elements_of, unbroken
-from penstock.data.zarr.samples.blocks import AxisBlocks, integers_of, most_touched
-from penstock.data.zarr.samples.extraction import Axis, Cut, Extraction, IndexSpace
+from penstock.data.zarr.samples.extraction import (
+    Axis,
+    AxisBlocks,
+    Cut,
+    Extraction,
+    IndexSpace,
+    integers_of,
+    most_touched,
+)
 from penstock.errors import Unusable
 from penstock.values import whole
 

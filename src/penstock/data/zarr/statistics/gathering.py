@@ -18,7 +18,7 @@ import numpy as np
 from penstock.data.zarr.arrays.foreign import ForeignObjects
 from penstock.data.zarr.chunks.contents import ShardIndexes, box_of, within_box
 from penstock.data.zarr.samples.arrangement import dims_of
-from penstock.data.zarr.samples.blocks import integers_of
+from penstock.data.zarr.samples.extraction import integers_of
 from penstock.data.zarr.statistics.record import ArrayStatistics, Moments, ZarrStatistics, moments_of
 from penstock.engine.contracts.driver import List
 from penstock.errors import DatasetChanged, Denied, NotFound, Unsupported, Unusable

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.data.zarr.format.layout import Runs
-from penstock.data.zarr.samples import blocks as module
-from penstock.data.zarr.samples.blocks import AxisBlocks, integers_of, most_touched
+from penstock.data.zarr.samples import extraction as module
+from penstock.data.zarr.samples.extraction import AxisBlocks, integers_of, most_touched
 from tests.amounts import examples
 
 # Of several stores; the last one has room for all elements.
