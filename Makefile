@@ -1,5 +1,6 @@
 # What a newcomer types. Each target installs what it needs into .venv, once, from nothing but Python >= 3.11.
 #   make demo [ENDPOINT=https://…  BUCKET=…]   train from a bucket (by default one that it makes on this machine)
+#   make llm [ENDPOINT=https://…  BUCKET=…]    from text to a language model, killed twice and resumed on other ranks
 #   make test [PENSTOCK_JOBS=0]                the tests, in a process for each core and one more, four at most; 0: in one
 #   make lint | bench | clean
 #   make package       sdist and wheel in dist/, checked, and the wheel in a bare environment of each Python that is here
@@ -16,11 +17,14 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 SETUP := pyproject.toml constraints.txt
 
-.PHONY: demo test simulate lint package platforms docs api bench soak clean
+.PHONY: demo llm test simulate lint package platforms docs api bench soak clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
 	@.venv/bin/penstock demo $(if $(ENDPOINT),--endpoint "$(ENDPOINT)") $(if $(BUCKET),--bucket "$(BUCKET)")
+
+llm: .venv/llm.stamp
+	@$(PY) -m examples.llm $(if $(ENDPOINT),--endpoint "$(ENDPOINT)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
 test: PENSTOCK_JOBS ?= logical
 test: .venv/dev.stamp

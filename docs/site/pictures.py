@@ -249,7 +249,27 @@ def packing() -> Picture:
     return drawn
 
 
-PICTURES = {each.__name__: each for each in (training, checkpoint, order, commit, report, packing)}
+def llm() -> Picture:
+    """Return the way from text to a trained model, with its two kills."""
+    drawn = Picture(720, 270, "From text to a language model, killed twice and resumed on other numbers of ranks")
+    steps = (("data", "text", "JSON lines"), ("work", "ps.map", "tokens"), ("work", "rows", "packed, 256"))
+    steps += (("plain", "ps.Mix", "3 sources"), ("state", "checkpoints", "every 10 steps"))
+    for number, (kind, *lines) in enumerate(steps):
+        drawn.box(20 + 140 * number, 20, (120, 54), kind, *lines)
+        if number:
+            drawn.arrow(140 * number, 47, 18 + 140 * number, 47)
+    drawn.text(20, 112, "undisturbed: 2 ranks", "ink bold")
+    drawn.box(20, 122, (680, 26), "work", "steps 1 to 120")
+    drawn.text(20, 178, "killed after steps 45 and 85, resumed from the checkpoints of steps 40 and 80", "ink bold")
+    for first, last, name in ((0, 40, "2 ranks"), (40, 80, "3 ranks"), (80, 120, "1 rank")):
+        drawn.box(20 + 680 * first // 120, 188, (680 * (last - first) // 120 - 2, 26), "work", name)
+        if last < 120:
+            drawn.box(20 + 680 * last // 120, 218, (26, 22), "lost", "5")
+    drawn.text(20, 258, "Red: steps that were lost, and are done again with the same rows.")
+    return drawn
+
+
+PICTURES = {each.__name__: each for each in (training, checkpoint, order, commit, report, packing, llm)}
 
 
 if __name__ == "__main__":
