@@ -269,6 +269,7 @@ _TOKENS = (
     Run("floor_mixed_tokens", threads=8),
     Run("penstock_tokens", beside="floor_tokens"),
     Run("penstock_stored_tokens", beside="floor_tokens"),
+    Run("penstock_packed_tokens", beside="penstock_tokens"),
 )
 _TOKENS_LATE = (*(replace(run, threads=64) for run in _TOKENS[:2]), *_TOKENS[2:])
 _BESIDE_25_MS = "; every batch of 64 is followed by 25 ms of pure Python in the main thread"

@@ -49,7 +49,7 @@ PARTS = {
     "mds": (["mds"], 1),
     "mixture": (["mixture"], 2),
     "pairs": (["pairs"], 1),
-    "tokens": (["tokens"], 4),
+    "tokens": (["tokens"], 7),
     "parquet": (["parquet"], 2),
 }
 AT_ONCE = 2  # each is a chain of processes, one after another

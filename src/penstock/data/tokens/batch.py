@@ -140,11 +140,15 @@ class StackedRows:
         tokens = self._pool.empty(shape, self._stored if self._numpy else np.dtype(np.int64))
         labels = self._pool.empty(shape, np.dtype(np.int64))
         tokens[...], labels[...] = stored[:, :-1], stored[:, 1:]
-        for label, row in zip(labels, rows, strict=True):
-            borders = np.cumsum(row.seq_lens)
-            if not row.goes_on:
-                label[borders[-1] :] = IGNORED
-            label[borders[: len(borders) - row.goes_on] - 1] = IGNORED
+        last = list[int]()
+        for number, row in enumerate(rows):
+            first = number * self._length - 1
+            last += [first + end for end in accumulate(row.seq_lens)]
+            if row.goes_on:
+                last.pop()
+            elif (end := last[-1] - first) < self._length:
+                labels[number, end:] = IGNORED
+        labels.reshape(-1)[last] = IGNORED
         lens = [row.seq_lens for row in rows]
         if self._numpy:
             return PackedBatch(tokens, labels, lens)

@@ -287,7 +287,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         bodies = iter(windows.source.read_many([*chain.from_iterable(each.spans for each in pieces)]))
         found = list[Any]()
         for sample, piece in zip(samples, pieces, strict=True):
-            tokens = windows.decode(piece, b"".join([next(bodies) for _ in piece.spans]))
+            tokens = windows.decode(piece, [next(bodies) for _ in piece.spans])
             found.append(self._made(sample, tokens[0 : (piece.stop - piece.start) // self.dtype.itemsize]))
         return found
 

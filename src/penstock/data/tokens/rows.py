@@ -52,10 +52,9 @@ class DecodedRows:
         """Cut ``tokens`` to rows of ``width``; ``goes_on`` tells of each piece whether its document is cut after it."""
         self._tokens, self._width = tokens, width
         self._sizes = layout.sizes.tolist()
-        rows = layout.rows - layout.rows[0]
-        firsts = np.flatnonzero(np.diff(rows, prepend=-1))
-        self._firsts = [*firsts.tolist(), len(rows)]
-        self._goes_on = goes_on[np.append(firsts[1:], len(rows)) - 1].tolist()
+        firsts = np.flatnonzero(np.diff(layout.rows, prepend=-1))
+        self._firsts = [*firsts.tolist(), len(layout.rows)]
+        self._goes_on = goes_on[np.append(firsts[1:], len(goes_on)) - 1].tolist()
 
     def __getitem__(self, tokens: slice) -> PackedRow:
         """Return the row of these tokens."""
@@ -161,30 +160,32 @@ class PackedRows:
 
     def piece(self, first: int, last: int) -> TokenPiece:
         """Return the bytes that rows ``first`` to ``last`` need, which are of one block."""
-        spans, _ = self._located(*self._sources(first, last + 1)[:3])
+        spans = self._located(*self._sources(first, last + 1)[:3])[0]
         return TokenPiece(first * self._row_bytes, (last + 1) * self._row_bytes, spans)
 
-    def decode(self, piece: TokenPiece, data: bytes) -> DecodedRows:
-        """Return the rows of a piece, whose bytes are ``data``."""
+    def decode(self, piece: TokenPiece, parts: list[bytes]) -> DecodedRows:
+        """Return the rows of a piece, whose spans have the bytes ``parts``."""
         first, stop = piece.start // self._row_bytes, piece.stop // self._row_bytes
         documents, begins, ends, layout = self._sources(first, stop)
-        sources = self._located(documents, begins, ends)[1]
-        block, begin, end = self._block(first, stop)
+        owners, sources = self._located(documents, begins, ends)[1:]
+        (block, begin, end), item, length = self._block(first, stop), self.dtype.itemsize, self.shape.length
         if layout is None:
             # A whole block: its documents were read, and the pieces are in them.
-            layout, item = self._layout(block), self.dtype.itemsize
-            sources = sources[layout.documents] + layout.firsts * item
-        else:
-            item = self.dtype.itemsize
+            layout = self._layout(block)
+            owners, sources = owners[layout.documents], sources[layout.documents] + layout.firsts * item
         goes_on = self._go_on(block, layout)
-        made = bytearray((end - begin) * self._row_bytes)
-        into, given = memoryview(made), memoryview(data)
+        made = np.empty((end - begin, length + 1), self.dtype)
+        into, given = made.reshape(-1).view(np.uint8).data, [memoryview(each) for each in parts]
         targets = (layout.rows - begin) * self._row_bytes + layout.places * item
         sizes = (layout.sizes + goes_on) * item
-        for target, source, size in zip(targets.tolist(), sources.tolist(), sizes.tolist(), strict=True):
-            into[target : target + size] = given[source : source + size]
-        tokens = np.frombuffer(made, self.dtype).data
-        return DecodedRows(tokens, self.shape.length + 1, layout, goes_on)
+        for target, owner, source, size in zip(
+            *(each.tolist() for each in (targets, owners, sources, sizes)), strict=True
+        ):
+            into[target : target + size] = given[owner][source : source + size]
+        filled = (layout.places + layout.sizes)[np.append(np.flatnonzero(np.diff(layout.rows)), -1)]
+        for row in np.flatnonzero(filled < length).tolist():
+            made[row, filled[row] :] = 0
+        return DecodedRows(made.reshape(-1).data, length + 1, layout, goes_on)
 
     def key_of(self, sample: int) -> str:
         """Return the key of the file in which the first document of a row is."""
@@ -240,8 +241,8 @@ class PackedRows:
 
     def _located(
         self, documents: NDArray[np.int64], begins: NDArray[np.int64], ends: NDArray[np.int64]
-    ) -> tuple[list[Span], NDArray[np.int64]]:
-        """Return the spans that hold some ranges of bytes, and the place of each range in the spans' bytes.
+    ) -> tuple[list[Span], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the spans that hold some ranges of bytes, and for each range the number of its span, and its place.
 
         Neighbours are read together, with what little lies between them.
         """
@@ -250,11 +251,11 @@ class PackedRows:
         new = np.append(True, (np.diff(owners) > 0) | (low[1:] - high[:-1] > _GAP_BYTES))
         firsts = np.flatnonzero(new)
         starts, stops = low[firsts], high[np.append(firsts[1:], len(new)) - 1]
-        before = np.cumsum(stops - starts) - (stops - starts)
-        places = np.empty_like(begins)
-        places[order] = (before - starts)[np.cumsum(new) - 1] + low
+        spans, places = np.empty_like(begins), np.empty_like(begins)
+        spans[order] = np.cumsum(new) - 1
+        places[order] = low - starts[spans[order]]
         found = zip(owners[firsts].tolist(), starts.tolist(), stops.tolist(), strict=True)
-        return [self._documents.span(*each) for each in found], places
+        return [self._documents.span(*each) for each in found], spans, places
 
 
 def _refuse_long(files: TokenFiles, longest: int, count: int) -> Unusable:

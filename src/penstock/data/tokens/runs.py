@@ -292,13 +292,13 @@ class TokenReading(ChunkReading["NDArray[Any] | DecodedRows"]):
     def _decode(self, chunk: int, read: ReadOperation | bytes | None) -> NDArray[Any] | DecodedRows:
         if read is None:
             raise Unusable(f"the run {chunk} has not been read")
-        return self._held(chunk, read if isinstance(read, bytes) else read.take())
+        return self._held(chunk, [read if isinstance(read, bytes) else read.take()])
 
     def _decode_parts(self, chunk: int, reads: list[ReadOperation]) -> NDArray[Any] | DecodedRows:
-        return self._held(chunk, b"".join([read.take() for read in reads]))
+        return self._held(chunk, [read.take() for read in reads])
 
-    def _held(self, chunk: int, data: bytes) -> NDArray[Any] | DecodedRows:
-        found = self._runs.windows.decode(self._piece(chunk), data)
+    def _held(self, chunk: int, parts: list[bytes]) -> NDArray[Any] | DecodedRows:
+        found = self._runs.windows.decode(self._piece(chunk), parts)
         self._tokens[chunk] = found if isinstance(found, DecodedRows) else found.data
         return found
 

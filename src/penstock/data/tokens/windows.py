@@ -197,9 +197,9 @@ class Windows:
     def span(self, file: int, start: int, stop: int) -> Span:
         return Span(self.keys[file], start, stop, self._etags[file])
 
-    def decode(self, _piece: TokenPiece, data: bytes) -> NDArray[Any]:
-        """Return the tokens of a piece, whose bytes are ``data``."""
-        return np.frombuffer(data, self.dtype)
+    def decode(self, _piece: TokenPiece, parts: list[bytes]) -> NDArray[Any]:
+        """Return the tokens of a piece, whose spans have the bytes ``parts``."""
+        return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), self.dtype)
 
     def key_of(self, sample: int) -> str:
         return self.keys[self._file(*self._place(sample)[:2])]
