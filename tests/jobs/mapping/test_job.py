@@ -344,6 +344,9 @@ def test_a_source_that_is_replaced_while_it_is_mapped_is_noticed(tmp_path, sourc
         (lambda _: [True], r"integers of one dimension"),
         (lambda sample: [1] if sample["n"] < 9 else {"tokens": [1], "loss": [1]}, r"or none, for all samples"),
         (lambda _: {"tokens": [1, 2], "loss": [1]}, r"a loss mask of 2 values"),
+        (lambda _: {"tokens": [1, 2], "mask": [1, 1]}, r"tokens and loss, and nothing else, in a dict, got a dict"),
+        (lambda _: {"tokens": [1, 2], "loss": [1, 300]}, r"line 1 has the loss 300, and uint8 holds 0 to 255 \["),
+        (lambda _: [2**70], r"got a list for line 1"),
     ],
 )
 def test_outputs_that_are_not_tokens_are_refused_by_sample(tmp_path, source, function, match):
@@ -362,7 +365,10 @@ def test_a_function_that_returns_another_type_half_way_is_refused(tmp_path, sour
 
 def test_masks_of_loss_are_beside_the_tokens(tmp_path, source):
     done = do(
-        source, lambda sample: {"tokens": [1, 2, sample["n"]], "loss": [0, 1, 1]}, tmp_path / "to", part_bytes=1 << 30
+        source,
+        lambda sample: {"tokens": [1, 2, sample["n"]], "loss": np.array([False, True, True])},
+        tmp_path / "to",
+        part_bytes=1 << 30,
     )
     assert (done.tokens, done.shards) == (3600, 1)
     assert (tmp_path / "to" / "shard-000000.loss").read_bytes() == bytes([0, 1, 1]) * 1200

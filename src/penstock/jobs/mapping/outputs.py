@@ -101,7 +101,8 @@ def write_tokens(outputs: Outputs, open_file: Callable[[str], ShardFile], dtype:
     with ExitStack() as stack:
         data = stack.enter_context(open_file(".bin"))
         for sample, output in outputs:
-            masked = isinstance(output, dict)
+            if (masked := isinstance(output, dict)) and output.keys() != {"tokens", "loss"}:
+                raise _refuse(sample, "tokens and loss, and nothing else, in a dict", output)
             if masked and not sizes:
                 loss = stack.enter_context(open_file(".loss"))
             if masked != (loss is not None):
@@ -110,7 +111,10 @@ def write_tokens(outputs: Outputs, open_file: Callable[[str], ShardFile], dtype:
             data.write(tokens.data)
             sizes.append(len(tokens))
             if loss is not None:
-                mask = _integers(sample, output["loss"], np.dtype(np.uint8))
+                mask = np.asarray(output["loss"])
+                mask = _integers(
+                    sample, mask.view(np.uint8) if mask.dtype == bool else mask, np.dtype(np.uint8), "loss"
+                )
                 if len(mask) != len(tokens):
                     raise _refuse(sample, f"a loss mask of {len(tokens)} values", mask)
                 loss.write(mask.data)
@@ -121,7 +125,7 @@ def write_tokens(outputs: Outputs, open_file: Callable[[str], ShardFile], dtype:
     return {"files": {end: file.described for end, file in files.items()}, "tokens": int(lengths.sum(dtype=np.int64))}
 
 
-def _integers(sample: SourceSample, given: Any, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:  # noqa: ANN401  checked here
+def _integers(sample: SourceSample, given: Any, kind: np.dtype[Any], noun: str = "token") -> np.ndarray[Any, Any]:  # noqa: ANN401  checked here
     try:
         found = np.asarray(given)
     except (TypeError, ValueError):
@@ -132,11 +136,9 @@ def _integers(sample: SourceSample, given: Any, kind: np.dtype[Any]) -> np.ndarr
         least, most, limits = int(found.min()), int(found.max()), np.iinfo(kind)
         if least < limits.min or most > limits.max:
             name, url = sample.locate()
-            raise Unusable(
-                f"{name} has the token {least if least < 0 else most}, and {kind} holds {limits.min} to {limits.max}: "
-                'pass dtype="int32"',
-                url=url,
-            )
+            wrong, advice = least if least < limits.min else most, ': pass dtype="int32"' if noun == "token" else ""
+            text = f"{name} has the {noun} {wrong}, and {kind} holds {limits.min} to {limits.max}{advice}"
+            raise Unusable(text, url=url)
     return np.ascontiguousarray(found, kind)
 
 
@@ -155,7 +157,7 @@ def write_lines(outputs: Outputs, open_file: Callable[[str], ShardFile]) -> dict
                 raise _refuse(sample, "a dict for each line", output)
             try:
                 line = json.dumps(output, ensure_ascii=False, allow_nan=False, default=_as_plain).encode() + b"\n"
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, RecursionError) as error:
                 name, url = sample.locate()
                 raise Unusable(f"cannot write the output for {name} as JSON: {error}", url=url) from None
             file.write(line)
@@ -209,8 +211,8 @@ class _Fed:
     def rows(self) -> Generator[dict[str, Any]]:
         for sample, output in self._outputs:
             self._sample = sample
-            if not isinstance(output, dict):
-                raise _refuse(sample, "a dict of fields for each sample", output)
+            if not isinstance(output, dict) or not all(isinstance(name, str) for name in output):
+                raise _refuse(sample, "a dict from names of fields to values for each sample", output)
             yield dict(output)
 
 
