@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.errors import Unusable
+from penstock.errors import Transient, Unusable
 from penstock.jobs.mapping import function as module
 from penstock.jobs.mapping.function import FunctionCalls, MapFunction
 from penstock.jobs.mapping.pieces import SourceSample
@@ -121,3 +121,11 @@ def test_interrupts_are_not_errors_of_a_sample(error):
 
     with pytest.raises(error):
         called(interrupt, [1], on_error="skip")
+
+
+def test_outage_of_a_store_that_the_function_reads_fails_the_part_and_skips_no_sample():
+    def read(_value):
+        raise Transient("the store is down")
+
+    with pytest.raises(Transient, match="the store is down"):
+        called(read, [1, 2, 3], on_error="skip")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from penstock.errors import PenstockError, Unusable, kind_of
+from penstock.errors import PenstockError, Transient, Unusable, kind_of
 from penstock.jobs.parts.operation import fail
 from penstock.values import check_choice, whole
 
@@ -131,6 +131,9 @@ class FunctionCalls:
             values = [sample.load() for sample in samples]
             random = () if self.seed is None else (np.random.default_rng((self.seed, record.part, first)),)
             found = self.function(values if self.batch else values[0], *random)
+        except Transient:
+            # A store that the function reads is down: another attempt may succeed, so no sample is at fault.
+            raise
         except Exception as error:
             failure = self._failure(error, samples)
             if self.on_error == "raise":
