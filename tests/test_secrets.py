@@ -181,6 +181,7 @@ URLS = {
     ps.GCSOptions: "gs://bucket",
     ps.AzureOptions: "az://container",
     ps.OSSOptions: "oss://bucket",
+    ps.HFOptions: "hf://datasets/org/name",
     ps.HTTPOptions: "https://host",
     ps.FsspecOptions: "fsspec+memory://bucket",
 }

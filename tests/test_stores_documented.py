@@ -29,6 +29,7 @@ TESTED = {
     },
     "Ceph": ("stores.test_contract:TestCeph",),
     "fsspec": ("stores.fsspec.test_driver:TestMemory", "stores.fsspec.test_driver:TestFolder"),
+    "the Hugging Face Hub": ("stores.huggingface.test_driver:TestHub",),
     "the web server": ("stores.web.test_driver:TestNginx",),
 }
 WRITTEN = {
@@ -47,11 +48,12 @@ WRITTEN = {
 UNKNOWN = ("OCI Object Storage", "Wasabi", "SwiftStack")  # their manuals do not say
 NO = "\N{EN DASH}"
 SAID = {"x-goog-hash": "crc32c", "content-md5": "md5"}  # what stands in headers that are not called by it
-READ_ONLY = ("the web server",)
+READ_ONLY = ("the web server", "the Hugging Face Hub")
 SHOWN = {
     "S3": "AWS S3, any S3-compatible server",
     "the file system": "local files",
     "the web server": "web servers",
+    "the Hugging Face Hub": "Hugging Face Hub",
     "fsspec": "fsspec's file systems",
     "memory": "memory",
 }
@@ -60,6 +62,7 @@ OPENED = {
     "Alibaba OSS": ("oss://bkt/", ps.OSSOptions(region="cn-hangzhou", anonymous=True)),
     "S3": ("s3://bkt/", ps.S3Options(anonymous=True)),
     "Google Cloud Storage": ("gs://bkt/", ps.GCSOptions(anonymous=True)),
+    "the Hugging Face Hub": ("hf://datasets/org/name/", ps.HFOptions(anonymous=True)),
     "Azure": ("az://bkt/", ps.AzureOptions(account="mine", anonymous=True)),
 }
 
@@ -86,7 +89,7 @@ def checksums(name):
 
 def signs(name):
     """Say whether a driver signs addresses, and how that is known; presets share S3's."""
-    if name not in PRESETS and name not in OPENED:
+    if (name not in PRESETS and name not in OPENED) or name in READ_ONLY:
         return NO
     return "●" if name in OPENED or name == "Ceph" else "○"
 

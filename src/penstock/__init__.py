@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from penstock.stores.azure.options import AzureOptions
     from penstock.stores.fsspec.options import FsspecOptions
     from penstock.stores.gcs.options import GCSOptions
+    from penstock.stores.huggingface.options import HFOptions
     from penstock.stores.oss.options import OSSOptions
     from penstock.stores.profiles.sinks import NamedSinks
     from penstock.stores.s3.options import S3Options
@@ -78,6 +79,7 @@ _HOMES = {
     "DataLoader": "data.loading.loader",
     "GCSOptions": "stores.gcs.options",
     "FsspecOptions": "stores.fsspec.options",
+    "HFOptions": "stores.huggingface.options",
     "HTTPOptions": "stores.web.options",
     "OSSOptions": "stores.oss.options",
     "IterableDataset": "data.datasets.iterable",
@@ -138,6 +140,7 @@ __all__ = [
     "DataLoader",
     "FsspecOptions",
     "GCSOptions",
+    "HFOptions",
     "HTTPOptions",
     "IterableDataset",
     "MapDataset",

@@ -305,11 +305,15 @@ class Source:
         return Batch(self._fetcher, self.fetching, inbox, scope)
 
     def page(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Page:
-        """Return one page of up to 1,000 keys in UTF-8 byte order: one request.
+        """Return one page of up to 1,000 keys in UTF-8 byte order: one request, or more for steps without keys.
 
         Raise ``Damaged`` if the response does not match the request (``penstock.engine.listing.listing``).
         """
-        return next_page(self._fetcher(), Listing(prefix, start_after, delimiter, token), self.url)
+        listing = Listing(prefix, start_after, delimiter, token)
+        page = next_page(self._fetcher(), listing, self.url)
+        while page.advanced and page.token and not (page.entries or page.prefixes):
+            page = next_page(self._fetcher(), listing, self.url)
+        return page
 
     def pages(self, prefix: str, *, start_after: str = "", delimiter: str = "") -> Iterator[Page]:
         """Yield all pages in order, requested ahead (``fetch.pages``); raise ``Damaged`` for one that is wrong."""

@@ -44,6 +44,7 @@ _TABLE = {
     "azure": "azure.store:Azure",
     "gs": "gcs.store:GCS",
     "gcs": "gcs.store:GCS",
+    "hf": "huggingface.store:HuggingFace",
     "https": "web.store:Web",
     "http": "web.store:Web",
     "fsspec+*": "fsspec.store:Fsspec",

@@ -12,6 +12,7 @@ import pytest
 from penstock.engine.fetch.fetcher import Pace
 from penstock.engine.listing.listing import Listing
 from penstock.engine.node.member import member
+from penstock.engine.node.table import merge_counts
 from penstock.engine.operations.operation import VerbOperation
 from penstock.engine.operations.policy import RetryPolicy
 from penstock.engine.read.spanread import SpanRead
@@ -308,3 +309,27 @@ def test_the_processes_of_a_node_share_a_stores_rate_and_none_starves():
         for each in readers[1:]:
             each.tell("read", 60)
         assert all(each.hear()[0] for each in readers[1:])
+
+
+def test_a_rate_that_the_store_states_bounds_its_quota_in_all_processes():
+    class Metered:
+        def __init__(self):
+            self.rates = {"resolvers": 40.0}
+
+        def quota(self, verb, key):
+            return "api" if verb == "list" else "cdn" if key == "known" else "resolvers"
+
+    metered = Metered()
+    pace = Pace("store", Driver().url, Timings(), metered)
+    (group,) = (counted := pace.counted())
+    assert not metered.rates
+    (told,) = merge_counts({}, counted, 100.0).values()
+    assert (told.id, told.store) == (group, pace.store)
+    assert told.rate.present(100.0) == 40.0
+    assert "quota 'resolvers'" in told.label
+    pace.bound({group: 40.0})
+    operations = [SpanRead.__new__(SpanRead) for _ in range(60)]
+    for each, key in zip(operations, ["known"] * 30 + ["new"] * 30, strict=True):
+        each.span = Span(key, 0, 1)
+    assert not any(pace.wait(each) for each in operations[:30]), "the CDN has no quota"
+    assert any(pace.wait(each) for each in operations[30:])

@@ -149,7 +149,7 @@ def test_a_copy_into_memory_of_another_library_is_seen_there():
     assert fsspec.filesystem("memory").cat(f"/{name}/x") == b"shared"
 
 
-@pytest.mark.parametrize("url", ["ftp://user:secret-of-mine@host/a", "SFTP://host/a", "hf://datasets/x/y"])
+@pytest.mark.parametrize("url", ["ftp://user:secret-of-mine@host/a", "SFTP://host/a", "dropbox://x/y"])
 def test_unknown_scheme_error_suggests_fsspec_without_url_secrets(url):
     with pytest.raises(UnknownScheme) as refused:
         parse(url)

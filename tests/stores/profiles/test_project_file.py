@@ -148,6 +148,7 @@ MUST_NOT = {
         *("service_account", "token", "access_key", "secret_key"),
     },
     "AzureOptions": {"account_key", "sas_token", "connection_string", "token", "credential"},
+    "HFOptions": {"token"},
     "HTTPOptions": {"token", "username", "password", "netrc", "headers"},
     "FsspecOptions": {"storage_options"},
 }
@@ -170,6 +171,7 @@ URLS = {
     "OSSOptions": "oss://bucket/",
     "GCSOptions": "gs://bucket/",
     "AzureOptions": "az://container/",
+    "HFOptions": "hf://datasets/org/name/",
     "HTTPOptions": "https://host.example/",
     "FsspecOptions": "fsspec+memory://x/",
 }

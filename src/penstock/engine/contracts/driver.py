@@ -227,6 +227,18 @@ class Summed(Protocol):
         """Return the checksum of the whole object from the headers of a read's response, if present."""
 
 
+class Metered(Protocol):
+    """The verb of stores that count requests in quotas, and state in their answers how much of each is left.
+
+    ``rates``: requests per second that answers have allowed, by quota, since the last look, which clears them.
+    """
+
+    rates: dict[str, float]
+
+    def quota(self, verb: str, key: str) -> str:
+        """Return the name of the quota that the next request of a verb for ``key`` counts in. No exchange."""
+
+
 class List(Protocol):
     """The verb that lists objects."""
 

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from penstock.engine.buffer import Buffer, flat
-from penstock.engine.contracts.driver import Limits, Payload
+from penstock.engine.contracts.driver import Limits, Metered, Payload
 from penstock.engine.contracts.exchange import Gated, Watchable
 from penstock.engine.node.member import member
 from penstock.engine.node.rate import Turns
@@ -23,6 +23,7 @@ from penstock.engine.read.hedging import Hedging
 from penstock.engine.read.openread import OpenRead, SuffixRead, resolve_suffix
 from penstock.engine.read.spanread import RangeProbe, SpanRead, SplitRead
 from penstock.engine.read.unranged import WholeObjects
+from penstock.engine.support import supports
 from penstock.engine.waiting import Inbox, may_wait
 from penstock.errors import (
     Changed,
@@ -83,7 +84,8 @@ class Fetcher:
         """
         if options.share and isinstance(self._transport, Gated):
             self._node = options
-            pace = Pace(store, self.driver.url, self._policy.timings)
+            metered = cast("Metered", self.driver) if supports(self.driver, Metered) else None
+            pace = Pace(store, self.driver.url, self._policy.timings, metered)
             self._transport.guard(pace)
             member.enter(pace, options)
         return self
@@ -384,13 +386,15 @@ class Pace:
 
     A prefix is a key's first part, up to ``/``. Stores limit the rates of finer or coarser parts and do not say which.
     A rate is learned from the requests that they accept, so it fits the keys that are requested together.
+    A store that counts requests in quotas (``Metered``) has a rate for each quota instead, and states it.
     """
 
-    def __init__(self, store: str, url: Callable[[str], str], timings: Timings) -> None:
+    def __init__(self, store: str, url: Callable[[str], str], timings: Timings, metered: Metered | None = None) -> None:
         self.closed = False
         self.store = _hash_text(store)
         self._name = store
         self._url = url
+        self._metered = metered
         self._timings = timings
         self._turns: dict[int, Turns] = {}
         self._counted: dict[int, GroupCounts] = {}
@@ -419,7 +423,7 @@ class Pace:
         error = getattr(operation, "error", None)
         if not isinstance(error, Throttled):
             return delay_s
-        kind, prefix = _classify_operation(operation)
+        kind, prefix = self._classify(operation)
         group = self._group(operation)
         if group not in self._turns and len(self._turns) >= _PREFIXES:
             prefix, group = "", self._id(kind, "")
@@ -437,6 +441,11 @@ class Pace:
         return sooner_s
 
     def counted(self) -> dict[int, GroupCounts]:
+        if self._metered is not None:
+            for quota, per_s in list(self._metered.rates.items()):
+                counted = self._count(self._id("read", quota))
+                counted.stated, counted.label = per_s, f"requests of {self._url('')}, quota {quota!r}"
+            self._metered.rates.clear()
         for group, turns in self._turns.items():
             if gone := [operation for operation in turns.waiting() if getattr(operation, "complete", False)]:
                 turns.leave(gone)
@@ -463,9 +472,15 @@ class Pace:
 
     def _group(self, operation: Operation) -> int:
         """Return the group of an operation: that of its prefix, or the shared group of all other prefixes."""
-        kind, prefix = _classify_operation(operation)
+        kind, prefix = self._classify(operation)
         group = self._id(kind, prefix)
         return group if group in self._turns else self._id(kind, "") if len(self._turns) >= _PREFIXES else group
+
+    def _classify(self, operation: Operation) -> tuple[str, str]:
+        kind, verb, key = _classify_operation(operation)
+        if self._metered is not None:
+            return kind, self._metered.quota(verb, key)
+        return kind, key.partition("/")[0] if "/" in key else ""
 
     def _id(self, kind: str, prefix: str) -> int:
         found = self._groups.get((kind, prefix))
@@ -476,14 +491,13 @@ class Pace:
         return found
 
 
-def _classify_operation(operation: Operation) -> tuple[str, str]:
+def _classify_operation(operation: Operation) -> tuple[str, str, str]:
+    """Return whether an operation reads or writes, its verb and its key."""
     if isinstance(operation, SpanRead):
-        kind, key = "read", operation.span.key
-    elif isinstance(operation, VerbOperation):
-        kind, key = "read" if operation.verb in _READS else "write", operation.key
-    else:
-        kind, key = "read", ""
-    return kind, key.partition("/")[0] if "/" in key else ""
+        return "read", "read", operation.span.key
+    if isinstance(operation, VerbOperation):
+        return "read" if operation.verb in _READS else "write", operation.verb, operation.key
+    return "read", "", ""
 
 
 def _hash_text(text: str) -> int:

@@ -175,6 +175,7 @@ class NodeMember:
                 if before is not new:
                     before.sent, before.refused = before.sent + new.sent, before.refused + new.refused
                     before.waits, before.label = new.waits, before.label or new.label
+                    before.stated = before.stated if new.stated is None else new.stated
 
     def _row(self, options: list[NodeOptions], size_bytes: int, now: float) -> ProcessRow:
         most_bytes = [each.ahead_bytes or memory_bytes() // _MEMORY_PARTS for each in options]

@@ -69,6 +69,10 @@ class Rate:
             return counted
         return replace(counted.decided(now), opened=now, sent=0.0, refused=0.0)
 
+    def state(self, per_s: float, now: float) -> Rate:
+        """Return the rate that the store itself has stated."""
+        return replace(self, base=max(per_s, _LEAST_RATE), since=now, touched=now)
+
     def decided(self, now: float) -> Rate:
         sent, refused = self.sent, self.refused
         accepted = sent - refused

@@ -112,13 +112,17 @@ def rate_at(place: int) -> int:
 
 @dataclass(slots=True)
 class GroupCounts:
-    """Counts of a group that one process has not published yet; ``waits`` if requests wait for their turn."""
+    """Counts of a group that one process has not published yet; ``waits`` if requests wait for their turn.
+
+    ``stated``: requests per second that the store itself has allowed last; None if it stated nothing.
+    """
 
     store: int
     label: str
     sent: int = 0
     refused: int = 0
     waits: bool = False
+    stated: float | None = None
 
 
 def merge_counts(
@@ -135,11 +139,12 @@ def merge_counts(
     for id_, new in counted.items():
         place = places.get(id_)
         if place is None or place not in left:
-            if not new.refused:
+            if not new.refused and new.stated is None:
                 continue
             free = [each for each in range(RATES) if each not in left]
             place = free[0] if free else min(left, key=lambda each: left[each].rate.touched)
             left[place] = RequestGroup(id_, new.store, new.label)
         group = left[place]
-        left[place] = changed[place] = replace(group, rate=group.rate.count(new.sent, new.refused, now))
+        rate = group.rate.count(new.sent, new.refused, now)
+        left[place] = changed[place] = replace(group, rate=rate if new.stated is None else rate.state(new.stated, now))
     return changed

@@ -58,6 +58,7 @@ MAY: Mapping[str, Mapping[str, Form]] = {
     },
     "GCSOptions": {"endpoint": "place", "anonymous": "true"},
     "AzureOptions": {"endpoint": "place", "account": "any", "anonymous": "true", "checksums": "true"},
+    "HFOptions": {"endpoint": "place", "anonymous": "true"},
     "HTTPOptions": {},
     "FsspecOptions": {},
 }
@@ -65,7 +66,7 @@ _HOSTS = ("options.endpoint", "options.cluster")
 # Each of these determines the server.
 _SERVERS = ("provider", "options.provider", "options.account", *_HOSTS)
 # Stores, by their first schemes, whose URLs name a bucket or a file. The URLs of all others name a host.
-_WITHOUT_HOST = ("s3", "oss", "r2", "oci", "b2", "tigris", "ais", "gs", "az", "memory", "file")
+_WITHOUT_HOST = ("s3", "oss", "r2", "oci", "b2", "tigris", "ais", "gs", "az", "hf", "memory", "file")
 _HERE = ("memory", "file")
 _WEB = "https"  # this store receives only credentials that options name
 _WHOLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*(?::-([^${}]*))?\}(/[^$]*)?")
