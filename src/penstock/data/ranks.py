@@ -27,7 +27,7 @@ from penstock.options import StoreOptions
 from penstock.stores.urls import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 _T = TypeVar("_T")
 _LOG = getLogger("penstock")
@@ -189,21 +189,15 @@ def share_named(given: object, store: object, call: str, arguments: object, make
 
     def unpack(data: bytes) -> _T:
         # From a rank of this job, as in torch's own collectives.
-        result: _T = Unpickler(BytesIO(data)).load()
-        return result
+        return cast("_T", Unpickler(BytesIO(data)).load())
 
     return share_result(f"{call} {given!r} {store!r}", arguments, make, pack, unpack)
 
 
-def _each(given: object) -> Iterator[object]:
-    # Other mappings and sequences are datasets or groups, and to list them may send requests.
-    if type(given) is dict:
-        given = [*given.values()]
-    if type(given) in (list, tuple):
-        for some in cast("list[object]", given):
-            yield from _each(some)
-    else:
-        yield given
+def _each(given: object) -> list[object]:
+    # Other mappings are datasets or groups, and to list them may send requests.
+    some = [*given.values()] if type(given) is dict else given
+    return [name for each in some for name in _each(each)] if isinstance(some, list | tuple) else [some]
 
 
 def _make_for_all(group: GroupStore, key: str, make: Callable[[], _T], encode: Callable[[_T], bytes]) -> _T:

@@ -7,7 +7,7 @@ import warnings
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Never, TypeAlias
 
 import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -218,17 +218,17 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         self._seed, numpy, dtype = seed, output == "numpy", float_type(dtype)
         manner = Manner(store, decode_cf, forbidden_is_missing, along)
         find = partial(_find_arrays, samples, targets, manner, shape, align, memory_bytes)
-        given, arguments = [samples, *([] if targets is None else [targets])], (shape, align, memory_bytes)
-        found = share_named(given, store, "arrays of", (manner._replace(store=None), *arguments), find)
-        inputs, outputs = found.samples, found.targets
+        given = [samples, *([] if targets is None else [targets])]
+        arguments = manner._replace(store=None), shape, align, memory_bytes
+        inputs, outputs, known, aligned = share_named(given, store, "arrays of", arguments, find)
         check_along(along, [*inputs.values(), *outputs.values()])
         check_values({"samples": inputs, "targets": outputs}, numpy=numpy)
         self._values = Values((*inputs,), None if targets is None else (*outputs,), numpy, dtype)
         self._arrays = arrays = self._normal(normalize, [*inputs.values(), *outputs.values()])
         self._values.check(self._layouts())
-        shape = with_chosen(replace(shape, dims=found.dims, valid=valid), arrays, align=align)
+        shape = with_chosen(replace(shape, dims=known, valid=valid), arrays, align=align)
         # Calls of partial: a part of this dataset is arranged anew.
-        self._arranged = partial(arrange, targets=len(outputs), aligned=found.aligned, window_bytes=window_bytes)
+        self._arranged = partial(arrange, targets=len(outputs), aligned=aligned, window_bytes=window_bytes)
         self._contained = partial(ZarrContents, names=[*inputs, *outputs], missing=missing)
         self._sequence = partial(_resolve_order, order, window_bytes=window_bytes, lanes=lanes)
         self._patch, self._place, self._lanes, self._memory_bytes = shape.patch, place, lanes, memory_bytes
@@ -643,19 +643,10 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         return SamplingPlan(samples=samples, batch=batch_size, order=self._order, seed=self._seed, tail=tail)
 
 
-class _FoundArrays(NamedTuple):
-    samples: dict[str, StoredArray]
-    targets: dict[str, StoredArray]
-    # Dimensions that samples are numbered along.
-    dims: tuple[str, ...]
-    # Elements that belong together; None with ``align="index"``.
-    aligned: Alignment | None
-
-
 def _find_arrays(
     samples: object, targets: object, manner: Manner, shape: Shape, align: Align | None, memory_bytes: int
-) -> _FoundArrays:
-    """Return the arrays that arguments of ``ZarrDataset`` name, after a comparison of their coordinates."""
+) -> tuple[dict[str, StoredArray], dict[str, StoredArray], tuple[str, ...], Alignment | None]:
+    """Return arrays of samples and of targets, the dimensions of ``dims``, and elements that belong together."""
     inputs = open_inputs(samples, "samples", manner)
     outputs = {} if targets is None else open_inputs(targets, "targets", manner)
     arrays, aligned = [*inputs.values(), *outputs.values()], None
@@ -664,7 +655,7 @@ def _find_arrays(
         check_places(arrays, replace(shape, dims=dims), memory_bytes)
         equal, steps = align == "coordinates", shape.has_steps(targets=bool(outputs))
         aligned = compare_coordinates(arrays, dims, memory_bytes, equal=equal, steps=steps)
-    return _FoundArrays(inputs, outputs, dims, aligned)
+    return inputs, outputs, dims, aligned
 
 
 def _resolve_order(

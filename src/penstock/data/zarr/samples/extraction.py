@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product, repeat
 from math import lcm, prod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
-
-    # First index and length of the block of each sample along an axis; or of all, where they share it.
-    _Cell = tuple[NDArray[np.int64] | int, NDArray[np.int64] | int]
 
 _KEPT = 4096  # positions along a dimension whose segments are cached
 
@@ -178,6 +175,7 @@ class AxisBlocks:
         count: Number of blocks; none is empty.
         most: Upper limit of the positions of a block.
         even: Positions of each block, of which the last may have fewer; 0 if they differ.
+        equal: Whether the last has as many, too.
         period: Positions after which the blocks of a run repeat; 0 if they are listed.
     """
 
@@ -194,6 +192,7 @@ class AxisBlocks:
             second, last = self.starts(np.array([1, self.count - 1])).tolist()
             is_even = self.length - last <= second and (self.starts(bends) == bends * second).all()
             self.even = second if is_even else 0
+        self.equal = self.length == self.count * self.even
 
     def _compute(self, elements: range, chunk: int | Runs) -> NDArray[np.int64]:
         """Compute what finds blocks, for each run; return the blocks between which starts are a line, rounded.
@@ -227,11 +226,6 @@ class AxisBlocks:
         self.period = lcm(*(self._chunks // np.gcd(self._chunks, self._steps)).tolist())
         bends = np.concatenate((self._firsts[:-1], self._firsts[:-1] + 1, self._firsts[1:] - 1))
         return bends.clip(None, self.count - 1)
-
-    @property
-    def equal(self) -> bool:
-        """Whether all blocks have the same number of positions, also the last."""
-        return self.length == self.count * self.even
 
     def of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the block of each position, which is given by its index."""
@@ -444,16 +438,16 @@ class IndexSpace:
             found[:, axis] = start + within
         return found
 
-    def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[_Cell]]:
-        """Return the number of each sample within its block, and the block's place along each axis."""
-        left, cells = numbers, list["_Cell"]()
+    def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[tuple[Any, Any]]]:
+        """Return the number of each sample in its block, and along each axis the block's first index and its length."""
+        left, cells = numbers, list[tuple[Any, Any]]()
         # Samples of one element along the axis, for all positions along the axes behind it.
         below = prod(len(axis.positions) for axis in self.axes)
-        above: NDArray[np.int64] | int = 1
+        above: Any = 1
         for blocks in (axis.blocks for axis in self.axes):
             below //= max(blocks.length, 1)
-            start: NDArray[np.int64] | int = 0
-            length: NDArray[np.int64] | int = blocks.length
+            start: Any = 0
+            length: Any = blocks.length
             if blocks.count > 1:
                 block = blocks.of(left // (above * below))
                 start = blocks.starts(block)
