@@ -22,6 +22,7 @@ from obstore.store import from_url
 from virtualizarr import open_virtual_dataset
 from virtualizarr.parsers import HDFParser
 
+import penstock as ps
 from penstock.interop.zarr import Store
 from penstock.source import open_source
 from tests.data.shards.mosaic import described, encoded
@@ -63,7 +64,19 @@ def photographs():
         for number, tokens in enumerate((20_000, 15_000)):
             body = np.random.default_rng(number).integers(0, 1024, tokens, dtype=np.uint16).tobytes()
             client.put_object(Bucket="bucket", Key=f"tokens/{number:04}.bin", Body=body)
+        _fill_documents(client)
         yield server
+
+
+def _fill_documents(client):
+    """Put the documents of two sources, and their ends, as datatrove writes them; one is longer than a row."""
+    for name, count in (("web", 300), ("code", 90)):
+        draw = np.random.default_rng(count)
+        lengths = np.append(draw.integers(2, 200, count - 1), 700)
+        tokens = draw.integers(0, 1024, lengths.sum(), dtype=np.uint16)
+        ends = np.cumsum(lengths).astype(np.uint64)
+        client.put_object(Bucket="bucket", Key=f"{name}/a.ds", Body=tokens.tobytes())
+        client.put_object(Bucket="bucket", Key=f"{name}/a.ds.index", Body=ends.tobytes())
 
 
 def _fill_shards(client, draw):
@@ -209,6 +222,18 @@ def test_tokens_continues_after_the_last_saved_step(variables):
     assert "35000 tokens, 136 windows, 182 tokens left out" in first
     steps = [re.findall(r"step (\d+): loss \d+\.\d\d", each) for each in (first, second)]
     assert steps == [["17"], ["17", "34"]]
+
+
+def test_grain_mixture_continues_after_the_last_saved_step(photographs, variables):
+    words = [EXAMPLES / "grain_mixture.py", "s3://bucket/web/", "s3://bucket/code/", "--run"]
+    first = printed(program(*words, "s3://bucket/runs/20/", "--steps", "15", **variables))
+    second = printed(program(*words, "s3://bucket/runs/20/", "--steps", "30", **variables))
+    steps = [re.findall(r"step (\d+): loss \d+\.\d+ on 300 and 90 documents", each) for each in (first, second)]
+    assert steps == [["10"], ["20", "30"]]
+    printed(program(*words, "s3://bucket/runs/21/", "--steps", "30", **variables))
+    runs = [ps.CheckpointManager(f"s3://bucket/runs/{run}/", store=photographs.store) for run in (20, 21)]
+    stopped, whole = (run.restore()["data"] for run in runs)
+    assert stopped == whole
 
 
 def test_captions_pairs_each_image_with_its_caption(variables):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from torch.utils.data import get_worker_info
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from penstock import Sample
+    from penstock import PackedBatch, Sample
 
 
 def key_and_bytes(sample: Sample) -> tuple[str, bytes]:
@@ -24,6 +26,20 @@ def explode(sample: Sample) -> int:
     if sample.key.endswith("3"):
         raise RuntimeError("boom")
     return 0
+
+
+def joined_bytes(sample: Sample) -> np.ndarray:
+    """Return the bytes of a sample's fields one after the other, or those of its object."""
+    fields = [sample[name] for name in sorted(sample.fields)] or [sample]
+    return np.frombuffer(b"".join(each.read() for each in fields), np.uint8)
+
+
+def tokens_and_documents(packed: PackedBatch) -> np.ndarray:
+    return np.concatenate([packed.tokens[0], packed.document_ids[0]])
+
+
+def plain(samples: Iterable[object]) -> list[object]:
+    return [np.asarray(each).tolist() for each in samples]
 
 
 def who(_: Sample) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from inspect import signature
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, SupportsIndex
 
 import numpy as np
 import torch.distributed
@@ -224,6 +224,13 @@ class BatchableDataset(SampleDataset):
     # Whether ``batched`` takes shuffle, seed and place; otherwise the constructor has.
     takes_order = False
 
+    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401  of subclasses with samples by index
+        """Raise ``Unusable``: libraries that take a dataset by its indices meet iterable ones here."""
+        raise Unusable(
+            f"{kind_of(self)} has no samples by index, got {index!r:.40}: use a ps.MapDataset, a "
+            "ps.TokenDataset, ps.concat of these, or as_map() of a ps.ZarrDataset"
+        )
+
     def planned(self, index: int, *, repeat: bool) -> PlannedSample:
         return PlannedSample(index, self.url_of(index), repeat)
 
@@ -262,6 +269,14 @@ class IndexedDataset(BatchableDataset):
 
     def __len__(self) -> int:
         raise NotImplementedError
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read some samples, with all their requests in flight at once."""
+        raise NotImplementedError
+
+    def _getitems(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read some samples for grain: its ``SupportsBatchedReadRandomAccessDataSource``."""
+        return self.__getitems__(indices)
 
     def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
         """Return this dataset, prepared to be read in ``order``: neighbouring samples in one request.

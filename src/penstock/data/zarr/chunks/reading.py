@@ -210,6 +210,10 @@ class ZarrMap(Dataset[Any]):
             wanted |= own
         return made + self._made(waiting, wanted)
 
+    def _getitems(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Return some samples for grain, as ``IndexedDataset`` does."""
+        return self.__getitems__(indices)
+
     def _made(self, waiting: Sequence[tuple[int, list[list[ChunkPart]]]], wanted: Mapping[int, int]) -> list[Any]:
         # After a fork: another thread of the parent may have held the lock.
         if self._cache.process != os.getpid():
