@@ -392,6 +392,14 @@ def test_files_without_documents_are_refused(tmp_path):
         opened(tmp_path, dtype="int32")
 
 
+@pytest.mark.parametrize(("size", "said"), [(40, ["37.5 % of packed rows of 64 tokens is padding"]), (32, [])])
+def test_much_padding_is_a_line_in_the_log(tmp_path, caplog, size, said):
+    write_numbered(tmp_path, [[size] * 200])
+    dataset = opened(tmp_path)
+    assert [each.message.partition(":")[0] for each in caplog.records] == said
+    assert dataset.padding == (0.375 if said else 0)
+
+
 def test_orders_that_cut_blocks_apart_are_refused(folder, lengths):
     dataset = opened(folder)
     for order in (ps.order.BlockShuffle(50), ps.order.Lanes(50)):

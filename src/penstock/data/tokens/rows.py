@@ -10,6 +10,7 @@ import hashlib
 import json
 from copy import copy
 from functools import cached_property
+from logging import getLogger
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -29,11 +30,15 @@ if TYPE_CHECKING:
     from penstock.data.tokens.windows import TokenFiles
     from penstock.values import Span
 
+_LOG = getLogger("penstock")
+
 Longer = Literal["cut", "leave-out", "refuse"]
 
 # Bytes between two pieces of a file that are read and thrown away, at most.
 _GAP_BYTES = 64 << 10
 _LAYOUT_BYTES = 16 << 20  # of the blocks that were used last
+# Share of padding that is worth a line in the log, unless there are hardly any rows.
+_MUCH_PADDING, _FEW_ROWS = 0.01, 100
 _LONGEST = 1 << 31  # tokens of a document, which is held as a whole
 
 
@@ -101,6 +106,12 @@ class PackedRows:
         self.mean_bytes = self._row_bytes = (shape.length + 1) * item
         total = self._slice[1] * shape.length
         self.padding = (total - self._documents.tokens) / max(total, 1)
+        if self.padding > _MUCH_PADDING and len(self) >= _FEW_ROWS:
+            _LOG.warning(
+                "%.1f %% of %s is padding: pass a smaller length=, or add files with short documents",
+                100 * self.padding,
+                self.kind,
+            )
         self._layouts: RecentValues[BlockLayout] = RecentValues(_LAYOUT_BYTES, attrgetter("nbytes"))
 
     def __len__(self) -> int:
