@@ -1,4 +1,4 @@
-"""A map on a real Ray cluster, whose workers are killed: a lambda of the main program arrives there."""
+"""Maps on a real Ray cluster, whose workers and drivers are killed: a lambda of the main program arrives there."""
 
 import os
 import random
@@ -33,16 +33,25 @@ def cluster():
         yield running
 
 
-def test_shards_of_a_cluster_are_those_of_one_process_though_workers_are_killed(cluster, tmp_path):
+KILLS = 20 if os.environ.get("PENSTOCK_SOAK") else 4
+
+
+def start(cluster, source, to, pause_s):
+    command = [sys.executable, "-W", "ignore", "-c", DRIVER, cluster.address, source, str(to), str(pause_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=cluster.env)
+
+
+def draw():
     seed = secrets.randbits(32)
     print(f"seed {seed}")
-    dice = random.Random(seed)
-    kills = 20 if os.environ.get("PENSTOCK_SOAK") else 4
-    source = fill_lines(tmp_path / "in", seed=4)
-    command = [sys.executable, "-W", "ignore", "-c", DRIVER, cluster.address, source, str(tmp_path / "to"), "0.005"]
-    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=cluster.env)
+    return random.Random(seed)
+
+
+def test_shards_are_those_of_one_process_though_workers_are_killed(cluster, tmp_path):
+    dice, source = draw(), fill_lines(tmp_path / "in", seed=4)
+    driver = start(cluster, source, tmp_path / "to", 0.005)
     killed = 0
-    while driver.poll() is None and killed < kills:
+    while driver.poll() is None and killed < KILLS:
         time.sleep(dice.uniform(0.05, 0.5))
         if workers := cluster.workers("penstock.map"):
             with suppress(ProcessLookupError):
@@ -51,6 +60,27 @@ def test_shards_of_a_cluster_are_those_of_one_process_though_workers_are_killed(
     out, errors = driver.communicate(timeout=200)
     assert driver.returncode == 0, errors
     assert out.strip().endswith("True")
-    assert killed == kills
+    assert killed == KILLS
+    ps.map(source, tokenise, tmp_path / "alone", format="tokens", part_bytes=20_000)
+    assert shards(tmp_path / "to") == shards(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_shards_are_those_of_one_process_though_drivers_are_killed(cluster, tmp_path):
+    dice, source = draw(), fill_lines(tmp_path / "in", seed=5)
+    for _ in range(KILLS):
+        driver = start(cluster, source, tmp_path / "to", 0.02)
+        until = time.monotonic() + 60
+        while driver.poll() is None and not cluster.workers("penstock.map"):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        time.sleep(dice.uniform(0.0, 2.5))
+        driver.kill()
+        driver.communicate()
+    records = len([*(tmp_path / "to" / ".map" / "done").rglob("*.json")])
+    print(f"{records} parts done by killed drivers")
+    assert records > 0
+    out, errors = start(cluster, source, tmp_path / "to", 0).communicate(timeout=200)
+    assert out.strip().endswith("True"), errors
     ps.map(source, tokenise, tmp_path / "alone", format="tokens", part_bytes=20_000)
     assert shards(tmp_path / "to") == shards(tmp_path / "alone")
