@@ -12,7 +12,7 @@ from hashlib import sha512
 import pytest
 
 from penstock.engine.contracts.driver import Attributes, Payload
-from penstock.errors import AlreadyExists, Changed, Damaged, PreconditionFailed, Transient, Unusable
+from penstock.errors import AlreadyExists, Changed, Damaged, NotFound, PreconditionFailed, Transient, Unusable
 from penstock.events import Committed
 from penstock.options import RetryOptions, StoreOptions, WriteOptions
 from penstock.source import open_source
@@ -218,6 +218,20 @@ def test_losing_writer_on_a_store_without_conditions_raises_changed(others, cond
             _writes(source, "key", b"x", **condition)
         assert len(written) == 1
         assert [each.method for each in server.received].count("GET") == (0 if others else 1)
+
+
+def test_write_whose_answer_was_lost_is_unknown_while_the_store_is_down():
+    """The upload is gone because it was completed: NotFound would say that nothing was written."""
+    with FaultServer.within(Settings()) as server:
+        server.make("bucket")
+        retry = RetryOptions(base_s=0.001, attempts=2)
+        source, _ = open_source("s3://bucket/", replace(server.store, write=PARTS, retry=retry))
+        server.fail(FAULTS["lost"], when=Match(verb="complete", key="key"))
+        server.fail(*[FAULTS["503"]] * 9, when=Match(verb="head", key="key"))
+        with pytest.raises(Transient) as caught:
+            _writes(source, "key", b"n" * (6 << 20))
+        assert isinstance(caught.value.__cause__, NotFound)
+        assert server.objects("bucket") == {"key": b"n" * (6 << 20)}
 
 
 def test_failed_head_request_does_not_count_as_a_missing_object():

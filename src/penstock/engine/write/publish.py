@@ -143,7 +143,7 @@ class Publication:
                 return self.fetcher.run(make)
             except (AlreadyExists, PreconditionFailed, Damaged, NotFound, Transient, Unusable) as error:
                 unnoticed = isinstance(error, ChecksumMismatch) and not error.code  # it is there, but damaged
-                if not unnoticed and self._bears_our_mark(self.fetcher.left_s(began)):
+                if not unnoticed and self._bears_our_mark(error, self.fetcher.left_s(began)):
                     return ""
                 tried.add(driver.abilities.form)
                 other = self._other(error)
@@ -183,9 +183,14 @@ class Publication:
     def _beaten(self, message: str) -> Conflict:
         return (AlreadyExists if self.attributes.create_only else PreconditionFailed)(message, url=self._url)
 
-    def _bears_our_mark(self, limit_s: float) -> bool:
+    def _bears_our_mark(self, error: PenstockError, limit_s: float) -> bool:
         try:
             return self._is_ours(self._head(limit_s))
+        except Transient as unknown:
+            if isinstance(error, Transient):
+                return False
+            # The write may have taken effect, and ``error`` may be the answer to its repetition.
+            raise unknown from error
         except PenstockError:
             return False
 
