@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import subprocess
 import sys
+import tarfile
 from functools import partial
 from pathlib import Path
 
@@ -430,3 +432,43 @@ def test_sixteen_processes_keep_within_the_quota_of_their_node(serve, tmp_path):
     assert hub.asked["api"] == asked, "no process lists"
     assert hub.asked["resolvers"] - hub.refused["resolvers"] == 16 * 20, "one for each file and process"
     assert hub.asked["cdn"] == 16 * 20 * 4
+
+
+def test_shards_are_read_by_their_samples(serve, tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"n": range(500), "text": ["x" * 50] * 500}), tmp_path / "0.parquet", row_group_size=100)
+    with tarfile.open(tmp_path / "0.tar", "w") as tar:
+        for n in range(20):
+            info = tarfile.TarInfo(f"{n:02}.txt")
+            info.size = 1000
+            tar.addfile(info, io.BytesIO(b"%04d" % n * 250))
+    files = {"rows/0.parquet": tmp_path / "0.parquet", "tars/0.tar": tmp_path / "0.tar"}
+    hub = serve({name: path.read_bytes() for name, path in files.items()}, token=TOKEN)
+    options = ps.HFOptions(token=TOKEN)
+    rows = ps.MapDataset.from_shards(f"{hub.root}rows/", format="parquet", store=options)
+    assert [row["n"] for row in rows] == [*range(500)]
+    assert hub.asked["resolvers"] <= 2, "the footer's redirect serves the rows"
+    samples = ps.MapDataset.from_shards(f"{hub.root}tars/", format="tar", store=options)
+    assert [sample["txt"].read()[:4] for sample in samples] == [b"%04d" % n for n in range(20)]
+
+
+RANK = """
+import os, sys, torch.distributed as dist, penstock as ps
+rank, url, address = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{address}", rank=rank, world_size=3)
+dataset = ps.MapDataset.from_prefix(url)
+assert [len(dataset[n].read()) for n in range(len(dataset))] == [5000] * 30
+dist.barrier()
+"""
+
+
+def test_ranks_of_a_group_list_once(serve, tmp_path):
+    hub = serve({f"{n:03}": os.urandom(5000) for n in range(30)}, page=10, quotas={"api": 4})
+    environ = os.environ | {"PYTHONPATH": str(Path(ps.__file__).parents[1])}
+    command = [sys.executable, "-c", RANK]
+    ranks = [subprocess.Popen([*command, str(n), hub.root, str(tmp_path / "group")], env=environ) for n in range(3)]
+    assert [rank.wait(timeout=300) for rank in ranks] == [0, 0, 0]
+    assert (hub.asked["api"], hub.refused["api"]) == (4, 0), "the commit and three pages, for all ranks"
+    assert hub.asked["resolvers"] == hub.asked["cdn"] == 90

@@ -12,7 +12,7 @@ import re
 from base64 import b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -21,7 +21,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from penstock.engine.contracts.driver import RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning
+from penstock.engine.contracts.driver import MOVED, RANGE_IGNORED, UNKNOWN_BYTES, Abilities, Beginning
 from penstock.engine.contracts.exchange import Exchange, Request
 from penstock.engine.listing.listing import Entries
 from penstock.errors import (
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from penstock.values import Running, Span
 
 _REDIRECTS = (301, 302, 303, 307, 308)
+# What a CDN may answer to a signature that has expired.
+_EXPIRED = (400, 401, 403, 404, 410)
 _PUBLIC = ("Accept-Encoding: identity",)
 _COMMIT = re.compile(r"[0-9a-f]{40}").fullmatch
 _SHA256 = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -129,7 +131,6 @@ class _FileAddress:
     url: str
     hub: bool
     etag: str = ""
-    size: int | None = None
     until: float = inf
     hops: int = 0
     public: bool = False
@@ -217,15 +218,12 @@ class HubDriver(Ranged):
             with self._locating(key):
                 linked = _parse_linked(response.headers)
                 redirected = response.status in _REDIRECTS and response.fault is None
-                if redirected:
-                    error = self._redirect(response, "look up", key, way)
-                    if None in linked or error.code != "Moved":
+                if response.status != 200 or response.fault is not None:  # noqa: PLR2004  OK
+                    error = self._error(response, "look up", key, way)
+                    if not redirected or None in linked or error.code != MOVED:
                         raise error
-                else:
-                    self._check(response, "look up", key, way)
-                    check_encoding(response, key)
+                etag = self._admit(response, key, way)
                 headers = response.headers
-                etag = linked[0] or _name_version(response, way)
                 size = linked[1] if redirected else parse_size(headers.get("content-length", ""))
                 if size is None:
                     raise Unsupported("the hub does not report the size of this file: check endpoint= or HF_ENDPOINT")
@@ -262,8 +260,7 @@ class HubDriver(Ranged):
             try:
                 if response.status not in (200, 206):
                     raise self._error(response, "read", span.key, way, span.etag)
-                check_encoding(response, span.key)
-                _name_version(response, way)
+                self._admit(response, span.key, way)
                 if not span.start:
                     _check_pointer(target.view()[: response.received], span.etag)
                 received = _VERIFY.span(response, span, target)
@@ -286,8 +283,7 @@ class HubDriver(Ranged):
             with self._locating(key):
                 if response.status != 200 or (response.fault is not None and not response.overflow):  # noqa: PLR2004  OK
                     raise self._error(response, "read", key, way, etag)
-                check_encoding(response, key)
-                version = _name_version(response, way)
+                version = self._admit(response, key, way)
                 if buffer is not None:
                     _check_pointer(buffer.view()[: response.received], etag)
                     got = _VERIFY.opened(response, etag, buffer)
@@ -314,8 +310,7 @@ class HubDriver(Ranged):
             raise Unsupported("the delimiter must be '/' for a repository", url=self.url(prefix))
         flat = bool(delimiter)
         walk = self._walks.find(token, prefix, flat=flat) if token else TreeWalk(prefix, start_after, flat=flat)
-        pinned = _COMMIT(self._at.revision)
-        if not walk.url and pinned:
+        if not walk.url and _COMMIT(self._at.revision):
             walk.url = self._tree(walk, self._at.revision)
         url = walk.url or f"{self._at.api}/revision/{escape(self._at.revision).replace('/', '%2F')}?expand=sha"
         request = Request("GET", url, self._lines, most_bytes=_LISTING_BYTES, deferred=True)
@@ -346,7 +341,8 @@ class HubDriver(Ranged):
             commit = document.get("sha") if isinstance(document, dict) else None
             if not isinstance(commit, str) or not _COMMIT(commit):
                 raise Damaged("the hub names no commit of this revision: check endpoint= or HF_ENDPOINT")
-            self._turn(commit)
+            if commit != self._commit:
+                self._commit, self._addresses = commit, {}
             walk.url = self._tree(walk, commit)
             return None
         walk.add(document)
@@ -363,11 +359,6 @@ class HubDriver(Ranged):
         place = f"{commit}/{escape(folder)}" if folder else commit
         return f"{self._at.api}/tree/{place}?recursive={'false' if walk.flat else 'true'}"
 
-    def _turn(self, commit: str) -> None:
-        """Read this commit from now on."""
-        if commit != self._commit:
-            self._commit, self._addresses = commit, {}
-
     def _request(
         self, method: str, key: str, lines: tuple[str, ...] = (), etag: str = ""
     ) -> tuple[Request, _FileAddress]:
@@ -381,13 +372,6 @@ class HubDriver(Ranged):
         lines = (self._lines if way.hub else _PUBLIC) + lines
         return Request(method, way.url, lines, public=way.public), way
 
-    def _check(self, response: Response, action: str, key: str, way: _FileAddress) -> None:
-        if response.fault is not None or not 200 <= response.status < 300:  # noqa: PLR2004  success
-            raise self._error(response, action, key, way)
-        if way.hub:
-            self._note_quota(response, "resolvers")
-            self._note_commit(response)
-
     def _error(
         self, response: Response, action: str, key: str, way: _FileAddress | None, etag: str = ""
     ) -> PenstockError:
@@ -396,25 +380,21 @@ class HubDriver(Ranged):
             return response.fault
         if way is not None and response.status in _REDIRECTS:
             return self._redirect(response, action, key, way, etag)
-        if way is not None and way.tried and not way.hub and response.status < 500:  # noqa: PLR2004  servers' errors
-            # Perhaps the signature has expired: the hub gives another address.
+        if way is not None and not way.hub and response.status in _EXPIRED:
+            # The hub gives another address; an address that has never worked is an error.
             self._addresses.pop(key, None)
-            return make_moved_error(f"cannot {action}: the CDN answers HTTP {response.status}", self.url(key))
+            if way.tried:
+                return make_moved_error(f"cannot {action}: the CDN answers HTTP {response.status}", self.url(key))
         error = _HUB_CODES.refusal(response, action, self.url(key)).error
         if way is None or way.hub:
             left = self._note_quota(response, "api" if way is None else "resolvers")
             if isinstance(error, Throttled) and left is not None:
                 error.retry_after_s = max(left, error.retry_after_s or 0.0)
-            return error
-        self._addresses.pop(key, None)
         return error
 
     def _redirect(self, response: Response, action: str, key: str, way: _FileAddress, etag: str = "") -> PenstockError:
-        if way.hub:
-            self._note_quota(response, "resolvers")
-            self._note_commit(response)
-        linked, size = _parse_linked(response.headers)
-        version = linked or way.etag
+        self._note_answer(response, way)
+        version = _parse_linked(response.headers)[0] or way.etag
         if etag and version and version != etag:
             return Changed(f"{REPLACED}; the revision names another commit now: list again, or pin @COMMIT")
         location = response.headers.get("location", "")
@@ -427,14 +407,28 @@ class HubDriver(Ranged):
             for each in list(islice(self._addresses, _MOST_TARGETS // 2)):
                 self._addresses.pop(each, None)
         until = monotonic() + _lifetime_s(target, response.headers.get("date", ""))
-        size = way.size if size is None else size
-        self._addresses[key] = _FileAddress(target, hub, version, size, until, way.hops + 1, public)
+        self._addresses[key] = _FileAddress(target, hub, version, until, way.hops + 1, public)
         return make_moved_error(f"cannot {action}: redirected", self.url(key))
 
-    def _note_commit(self, response: Response) -> None:
-        commit = response.headers.get("x-repo-commit", "")
-        if not self._commit and _COMMIT(commit):
-            self._commit = commit
+    def _admit(self, response: Response, key: str, way: _FileAddress) -> str:
+        """Put the file's version in place of the answer's ETag, which a CDN makes up; return it, empty if unknown."""
+        check_encoding(response, key)
+        self._note_answer(response, way)
+        way.tried = True
+        headers = response.headers
+        own = strip_quotes(headers.pop("etag", "")).removeprefix("W/")
+        version = _parse_linked(headers)[0] or way.etag or (own if way.hub else "")
+        if version:
+            headers["etag"] = f'"{version}"'
+        if _SHA256(version):
+            headers[_SUM] = version
+        return version
+
+    def _note_answer(self, response: Response, way: _FileAddress) -> None:
+        if way.hub:
+            self._note_quota(response, "resolvers")
+            commit = response.headers.get("x-repo-commit", "")
+            self._commit = self._commit or (commit if _COMMIT(commit) else "")
 
     def _note_quota(self, response: Response, name: str) -> float | None:
         """Keep the rate that a quota leaves if it is running out; return the seconds until its window ends."""
@@ -468,19 +462,6 @@ def _parse_linked(headers: Mapping[str, str]) -> tuple[str | None, int | None]:
     return etag or None, parse_size(headers.get("x-linked-size", ""))
 
 
-def _name_version(response: Response, way: _FileAddress) -> str:
-    """Put the file's version in place of the answer's ETag, which a CDN makes up; return it, empty if unknown."""
-    way.tried = True
-    headers = response.headers
-    own = strip_quotes(headers.pop("etag", "")).removeprefix("W/")
-    version = _parse_linked(headers)[0] or way.etag or (own if way.hub else "")
-    if version:
-        headers["etag"] = f'"{version}"'
-    if _SHA256(version):
-        headers[_SUM] = version
-    return version
-
-
 def _check_pointer(data: memoryview | bytes, etag: str) -> None:
     """Raise ``Unusable`` for the text that stands for a file in Git, in place of its content."""
     if len(data) <= _POINTER_BYTES and bytes(data[: len(_POINTER)]) == _POINTER:
@@ -491,14 +472,12 @@ def _check_pointer(data: memoryview | bytes, etag: str) -> None:
 def _lifetime_s(url: str, date: str) -> float:
     """Return for how many seconds a signed address can be used, from when the answer with it was sent."""
     query = {name.lower(): values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-    sent = parse_date(date) or time()
-    ends = []
     try:
-        if "x-amz-expires" in query:
-            begun = datetime.strptime(query["x-amz-date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()
-            ends.append(begun + int(query["x-amz-expires"]))
         if "expires" in query:
-            ends.append(int(query["expires"]))
+            end = float(query["expires"])
+        else:
+            end = datetime.strptime(f"{query['x-amz-date']}+0000", "%Y%m%dT%H%M%SZ%z").timestamp()
+            end += float(query["x-amz-expires"])
     except (KeyError, ValueError):
         return inf
-    return min(ends, default=inf) - sent - _EARLY_S
+    return end - (parse_date(date) or time()) - _EARLY_S
