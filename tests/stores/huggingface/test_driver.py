@@ -33,6 +33,7 @@ from penstock.errors import (
 from penstock.source import open_source
 from penstock.stores.direct import direct, reading
 from penstock.stores.huggingface.driver import HubDriver, _lifetime_s
+from penstock.stores.profiles.store import scope_driver
 from penstock.testing.drivers import KEYS, DriverContract
 from penstock.testing.servers import Scripted, reply
 from penstock.values import Span
@@ -393,6 +394,21 @@ def test_weights_are_loaded_from_a_model(serve):
     hub = serve({"model.safetensors": save({"w": arange(10_000)})}, kind="models", token=TOKEN)
     found = ps.load_safetensors(f"{hub.root}model.safetensors", store=ps.HFOptions(token=TOKEN))
     assert equal(found["w"], arange(10_000))
+
+
+def test_profile_of_a_repository_keeps_its_quotas(serve):
+    hub = serve()
+    with open_source(hub.root)[0] as source:
+        driver = source._fetcher().driver
+        part = scope_driver(driver, "data/", "penstock://hub/")
+        source.read(Span("data/train-0.bin", 0, 5))
+        read = [part.quota("read", key) for key in ("train-0.bin", "train-1.bin")]
+        assert (read, part.quota("head", "train-0.bin"), part.quota("list", "")) == (
+            ["cdn", "resolvers"],
+            "resolvers",
+            "api",
+        )
+        assert part.rates is driver.rates
 
 
 def test_requests_slow_down_before_a_quota_is_used_up(serve):

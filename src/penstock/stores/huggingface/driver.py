@@ -57,7 +57,7 @@ _EXPIRED = (400, 401, 403, 404, 410)
 _PUBLIC = ("Accept-Encoding: identity",)
 _COMMIT = re.compile(r"[0-9a-f]{40}").fullmatch
 _SHA256 = re.compile(r"[0-9a-f]{64}").fullmatch
-_NEXT = re.compile(r'<([^<>]+)>;\s*rel="?next"?').search
+_NEXT = re.compile(r"<([^<>]+)>;\s*rel\W+next\b").search
 _LEFT = re.compile(r"\br\s*=\s*([0-9]{1,9})\s*;\s*t\s*=\s*([0-9]{1,6})\b").search
 _QUOTA = re.compile(r"\bq\s*=\s*([0-9]{1,9})\b").search
 _POINTER = b"version https://git-lfs.github.com/spec/v1\n"

@@ -13,6 +13,7 @@ from penstock.engine.contracts.driver import (
     Delete,
     Driver,
     List,
+    Metered,
     Move,
     Multipart,
     PartCopy,
@@ -176,10 +177,12 @@ class ProfileStore(Store):
 
 
 T = TypeVar("T")
-_VERBS = (Suffix, Summed, List, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign)
+_VERBS = (Suffix, Summed, Metered, List, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign)
 
 
-class _Verbs(Summed, Driver, Suffix, List, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign, Protocol):
+class _Verbs(
+    Summed, Metered, Driver, Suffix, List, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign, Protocol
+):
     """Driver with all verbs, for type checkers."""
 
 
@@ -237,6 +240,13 @@ class _Below:
 
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         return self._inner.read(Span(self._base + span[0], *span[1:]), target)
+
+    @property
+    def rates(self) -> dict[str, float]:
+        return self._inner.rates
+
+    def quota(self, verb: str, key: str) -> str:
+        return self._inner.quota(verb, self._base + key)
 
     def checksum(self, headers: Mapping[str, str]) -> Checksum | None:
         return self._inner.checksum(headers)
