@@ -101,6 +101,10 @@ class Hub:
         with self._lock:
             return self.push(self.files | {path: data})
 
+    def use(self, quota, requests):
+        """Use up a part of the first window, as other machines would."""
+        self._used[quota, 0] = requests
+
     def expire(self):
         """Make all signed addresses so far invalid."""
         self._key += b"!"

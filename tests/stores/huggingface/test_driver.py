@@ -10,6 +10,7 @@ import sys
 import tarfile
 from functools import partial
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from safetensors.torch import save
@@ -412,12 +413,22 @@ def test_profile_of_a_repository_keeps_its_quotas(serve):
 
 
 def test_requests_slow_down_before_a_quota_is_used_up(serve):
-    hub = serve({"a": b"a"}, quotas={"resolvers": 600}, window_s=3)
+    hub = serve({"a": b"a"}, name=f"org/{uuid4().hex}", quotas={"resolvers": 20_000}, window_s=300)
+    hub.use("resolvers", 12_000)
     source, key = open_source(f"{hub.root}a")
-    for _ in range(900):
+
+    def bounds():
+        return [each for each in ps.cache.node_status().rates if hub.name in each.requests]
+
+    for _ in range(6_000):
         source.head(key)
-    assert hub.asked["resolvers"] == 900 + hub.refused["resolvers"]
-    assert hub.refused["resolvers"] <= 5
+        if bounds():
+            break
+    (rate,) = bounds()
+    assert "quota 'resolvers'" in rate.requests
+    # Fewer than 8,000 in 300 s, and a little more for each second since it was stated.
+    assert 5 < rate.per_s < 30
+    assert hub.refused["resolvers"] == 0
 
 
 READERS = """
