@@ -14,7 +14,7 @@ from penstock.data.catalog.columns.column import check_column, encode
 from penstock.data.catalog.contents import Contents
 from penstock.data.catalog.discovery.inventory import listed as inventoried
 from penstock.data.catalog.discovery.journal import Beyond
-from penstock.data.catalog.discovery.scan import ScanOptions, absent, first_names, listed, warn_of_splits
+from penstock.data.catalog.discovery.scan import ScanOptions, absent, listed, report_scanned
 from penstock.data.catalog.discovery.shards import added_shards, find_shards, read_shard_indexes
 from penstock.data.catalog.groups import (
     FieldObjects,
@@ -168,7 +168,7 @@ class Catalog(Contents):
             if not (switch(allow_empty, "allow_empty") or len(catalog)):
                 otherwise = f"{left}, or {otherwise}" if len(left) else otherwise
                 raise absent(source, prefix, os.fspath(url), chosen=bool(include or exclude), instead=otherwise)
-            warn_of_splits(source, base, first_names(table.keys, base))
+            report_scanned(source, base, table.keys)
             if group is not None:
                 catalog = catalog.with_groups(group, fields=fields, missing=missing)
                 if not (switch(allow_empty, "allow_empty") or len(catalog)):

@@ -21,6 +21,7 @@ from penstock.engine.listing.listing import Entries
 from penstock.engine.listing.select import Leftovers
 from penstock.errors import ConfigError, Damaged, Throttled
 from penstock.stores.http.listing import columns
+from penstock.testing.faults import FaultServer
 from penstock.values import ObjectMeta, Page
 from tests.data.catalog.large import peak_of
 from tests.refusals import refused
@@ -525,3 +526,39 @@ def test_a_scan_holds_less_than_40_bytes_an_object_of_the_heap_at_its_peak():
     scan(_Served(1000), "", workers=1)
     few, many = (peak_of(lambda count=count: scan(_Served(count), "", workers=1))[1] for count in (150_000, 450_000))
     assert many - few < 40 * 300_000
+
+
+# -- many keys
+
+
+def test_many_keys_that_each_process_lists_name_a_saved_catalog(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(scanning, "_MANY_KEYS", 3)
+    with FaultServer.within() as server:
+        for number in range(4):
+            server.put("bucket", f"a/{number}.jsonl", b"{}\n")
+        for listing in (ps.MapDataset.from_prefix, ps.MapDataset.from_shards, ps.Catalog.scan):
+            listing("s3://bucket/a/", store=server.store)
+            (record,) = caplog.records
+            assert record.getMessage().startswith("listed 4 keys below s3://bucket/a/, as each process and each run")
+            assert "Catalog.save" in record.getMessage()
+            caplog.clear()
+        saved = "s3://bucket/saved"
+        monkeypatch.setattr(scanning, "_MANY_KEYS", 4)
+        ps.Catalog.scan("s3://bucket/a/", store=server.store).save(saved, store=server.store)
+        monkeypatch.setattr(scanning, "_MANY_KEYS", 3)
+        assert len(ps.MapDataset.from_catalog(saved, store=server.store)) == 4
+        for name in "abcd":
+            (tmp_path / "local").mkdir(exist_ok=True)
+            (tmp_path / "local" / name).write_text("")
+        ps.Catalog.scan(f"{tmp_path}/local/")
+    assert not caplog.records
+
+
+def test_many_keys_that_ranks_share_name_no_saved_catalog(monkeypatch, caplog):
+    monkeypatch.setattr(scanning, "_MANY_KEYS", 3)
+    monkeypatch.setattr(scanning, "torch_store", object)
+    with FaultServer.within() as server:
+        for number in range(4):
+            server.put("bucket", f"a/{number}", b"")
+        ps.Catalog.scan("s3://bucket/a/", store=server.store)
+    assert not caplog.records

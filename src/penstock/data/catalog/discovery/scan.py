@@ -21,6 +21,7 @@ from penstock.data.catalog.columns.column import decode, encode
 from penstock.data.catalog.columns.table import TableBuilder
 from penstock.data.catalog.discovery.journal import Stretch, gaps, overlap_stretches
 from penstock.data.catalog.discovery.links import check_links
+from penstock.data.ranks import is_own, torch_store
 from penstock.engine.listing.keyspace import Keyspace, KeySpan
 from penstock.engine.listing.listing import pack_entries
 from penstock.engine.listing.names import PackedEntries
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     Keep = Callable[[Names, NDArray[np.int64]], NDArray[np.bool_]]
 
 _LOG = getLogger("penstock")
+_MANY_KEYS = 100_000
 # Pages listed before bounds are guessed: a short listing costs no further request.
 _PLAIN = 3
 _WORTH = 1.5  # least pages of a part
@@ -519,6 +521,23 @@ def warn_of_splits(source: Source, base: str, names: Sequence[str]) -> None:
     first = next(iter(found.values()))[1]
     one = source.url(base + first) + ("/" if any(name.startswith(f"{first}/") for name in names) else "*")
     _LOG.warning("several splits are read as one below %s: %s; for one of them pass %s", source.url(base), held, one)
+
+
+def suggest_saving(source: Source, base: str, count: int) -> None:
+    """Log that ``count`` keys were listed, if they are many and no process group shares the listing."""
+    if count > _MANY_KEYS and torch_store() is None and not is_own([source.url(base)]):
+        _LOG.warning(
+            "listed %s keys below %s, as each process and each run does: save the catalog once (Catalog.save), and "
+            "open it without a listing (from_catalog)",
+            f"{count:,}",
+            source.url(base),
+        )
+
+
+def report_scanned(source: Source, base: str, keys: Keys) -> None:
+    """Log the splits of the keys that were listed below ``base``, and how to list fewer if they are many."""
+    warn_of_splits(source, base, first_names(keys, base))
+    suggest_saving(source, base, len(keys))
 
 
 def first_names(keys: Keys, base: str) -> list[str]:

@@ -17,7 +17,14 @@ from penstock.data.catalog.columns.column import Strings, encode
 from penstock.data.catalog.columns.table import Table, gather_regions, ranges_of
 from penstock.data.catalog.columns.units import units_of
 from penstock.data.catalog.discovery.journal import Beyond, Walked
-from penstock.data.catalog.discovery.scan import ScanOptions, absent, listed, report_left_out, warn_of_splits
+from penstock.data.catalog.discovery.scan import (
+    ScanOptions,
+    absent,
+    listed,
+    report_left_out,
+    suggest_saving,
+    warn_of_splits,
+)
 from penstock.data.catalog.discovery.stated import (
     INDEX,
     check_strays,
@@ -235,6 +242,7 @@ def find_shards(
             keys = [each.key for each in found]
             if not split_of(key[len(base) :])[0]:
                 warn_of_splits(source, base, [each[len(base) :] for each in keys])
+            suggest_saving(source, base, len(keys))
             form = form or format_by(None, keys, arguments)
             return _apply_mds_index(Shards(source, base, found, form, whole=not key or key.endswith("/")), key)
     if form is not None and form.name in _LITDATA:
