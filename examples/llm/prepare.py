@@ -26,9 +26,9 @@ _HELD_OUT = 20  # every so many documents: for validation
 
 
 def _manual() -> Iterator[str]:
-    """Yield sections of Python's language reference, which ``help()`` shows."""
+    """Yield paragraphs of Python's language reference, which ``help()`` shows."""
     for name in sorted(topics):
-        yield from topics[name].split("\n\n\n")
+        yield from topics[name].split("\n\n")
 
 
 def _code() -> Iterator[str]:
