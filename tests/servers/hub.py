@@ -67,6 +67,7 @@ class Hub:
         self.commits, self.blobs = {}, {}
         self._lock, self._began, self._used = threading.Lock(), time.monotonic(), {}
         self._key = b"signs"
+        self.held, self.second = [], threading.Event()
         self.push(self.files)
         self.hub, self.cdn = Scripted(self._answer), Scripted(self._carry)
 
@@ -260,7 +261,14 @@ class Hub:
         if asked.get("Signature") != [self._sign(f"{digest}{until}")] or int(until) < time.time():
             send(reply(403, b"<Error><Code>AccessDenied</Code></Error>"))
             return True
+        if received.range and received.range in self.held:
+            # The first request for such a range waits for the second one.
+            self.held.remove(received.range)
+            self.second.wait(30)
+            return False
         status, body, headers = _ranged(received, self.blobs[digest])
+        if received.range and received.range[0] == 777:
+            self.second.set()
         if self.damages is not None:
             body = self.damages(body)
         send(reply(status, body, etag='"made-up-by-the-cdn"', **headers))

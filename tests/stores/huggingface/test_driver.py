@@ -18,6 +18,7 @@ from torch import arange, equal
 
 import penstock as ps
 from penstock.engine.contracts.exchange import Exchange
+from penstock.engine.read import hedging
 from penstock.engine.transport.work import Threads
 from penstock.errors import (
     Changed,
@@ -372,13 +373,20 @@ def test_writes_are_refused_with_the_url_that_can_write(serve):
     assert hub.asked == {"api": 0, "resolvers": 0, "cdn": 0}
 
 
-def test_a_repeated_request_for_a_read_goes_to_the_cdn_without_the_token(serve):
+def test_a_second_request_for_a_slow_read_goes_to_the_cdn_without_the_token(serve, monkeypatch):
+    monkeypatch.setattr(hedging, "_LEAST", 50)  # conftest lets no store be known
     hub = serve(token=TOKEN)
     source, key = open_source(f"{hub.root}data/train-0.bin", ps.HFOptions(token=TOKEN))
-    source.read(Span(key, 0, 10))
-    request, _ = source._fetcher().driver._request("GET", key)
-    assert request.url.startswith(hub.cdn.url)
-    assert not any("authorization" in each.lower() for each in request.headers)
+    source.head(key)
+    source.read_many([Span(key, start, start + 23) for start in range(3000, 6000)])
+    hub.asked["cdn"] = 0
+    hub.held.append((777, 800))
+    starts = (*range(1000, 3000), 777, *range(3000, 5000))
+    spans = [Span(key, start, start + 23) for start in starts]
+    assert source.read_many(spans) == [BIG[span.start : span.stop] for span in spans]
+    assert hub.second.is_set()
+    assert hub.asked["resolvers"] == 1
+    assert hub.asked["cdn"] >= 4001 + 1
 
 
 def test_cache_answers_without_the_hub(serve, tmp_path):
