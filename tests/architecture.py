@@ -70,7 +70,7 @@ HOMES = {
     "boto3": ("cli.demo", "testing"),
     "botocore": ("stores.s3.credentials",),
     "certifi": ("stores.http.network",),
-    "cloudpickle": ("data.loading.sendable", "jobs.mapping.function"),
+    "cloudpickle": ("data.loading.sendable",),
     "ctypes": (*tuple(f"engine.transport.{file}" for file in ("libcurl", "easy", "loop", "stream")), "engine.buffer"),
     "fastcrc": ("stores", "testing", "data.shards.tfrecord"),
     "fsspec": ("interop", "stores.fsspec"),

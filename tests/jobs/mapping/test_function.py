@@ -52,7 +52,7 @@ def test_lambdas_are_sent_with_their_code(tmp_path):
 
 
 def test_functions_of_modules_are_sent_by_name_without_cloudpickle(monkeypatch):
-    monkeypatch.setattr(module, "_find_cloudpickle", lambda: None)
+    monkeypatch.setattr(module, "find_cloudpickle", lambda: None)
     found = pickle.loads(pickle.dumps(MapFunction(rows, "1")))
     assert (found.identity, found({"n": 1, "text": "a"})) == (
         "tests.jobs.mapping.functions:rows 1",
@@ -72,7 +72,7 @@ def test_cloudpickle_is_looked_for_and_then_ray_s_copy(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", hide)
     monkeypatch.setitem(sys.modules, "ray.cloudpickle", "its copy")
-    assert module._find_cloudpickle() == "its copy"
+    assert module.find_cloudpickle() == "its copy"
 
 
 def test_none_leaves_out_and_a_list_has_several_outputs():

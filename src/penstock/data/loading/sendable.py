@@ -39,7 +39,7 @@ def travel_by_value(functions: Mapping[str, object], workers: int, context: obje
         if sent is None or (error := _unknown_there(sent)) is None:
             continue
         remedy = "define it with def at the top of a module (functools.partial carries arguments)"
-        library = _cloudpickle()
+        library = find_cloudpickle()
         if library is None:
             remedy += ", install cloudpickle, which sends its code"
         else:
@@ -69,7 +69,7 @@ def _unknown_there(sent: object) -> Exception | None:
     return None
 
 
-def _cloudpickle() -> Any:  # noqa: ANN401  its module, or Ray's copy of it
+def find_cloudpickle() -> Any:  # noqa: ANN401  its module, or Ray's copy of it; None: neither is there
     with suppress(ImportError):
         import cloudpickle
 
@@ -87,7 +87,7 @@ class ByValue:
         """Pickle the object with cloudpickle, and separately the memory that it shares with other objects."""
         file, shared = BytesIO(), list[Region]()
 
-        class Pickler(_cloudpickle().CloudPickler):  # type: ignore[misc]  # known at run time only
+        class Pickler(find_cloudpickle().CloudPickler):  # type: ignore[misc]  # known at run time only
             def persistent_id(self, given: object) -> int | None:
                 if not isinstance(given, Region):
                     return None

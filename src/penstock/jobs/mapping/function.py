@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
-from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from penstock.data.loading.sendable import find_cloudpickle
 from penstock.errors import PenstockError, Transient, Unusable, kind_of
 from penstock.jobs.parts.operation import fail
 from penstock.values import check_choice, whole
@@ -50,7 +49,7 @@ class MapFunction:
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle lambdas, and functions of the main program, with their code, if cloudpickle or Ray is there."""
-        library = _find_cloudpickle()
+        library = find_cloudpickle()
         if library is None:
             return _restore, (self._given, self.identity)
         return _load, (library.dumps((self._given, self.identity)),)
@@ -59,14 +58,6 @@ class MapFunction:
         if self._call is None:
             self._call = self._given()
         return self._call(*given)
-
-
-def _find_cloudpickle() -> Any:  # noqa: ANN401  its module, or Ray's copy of it
-    with suppress(ImportError):
-        import cloudpickle
-
-        return cloudpickle
-    return sys.modules.get("ray.cloudpickle")
 
 
 def _restore(given: Callable[..., Any], identity: str) -> MapFunction:
