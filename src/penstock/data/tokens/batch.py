@@ -27,6 +27,7 @@ class PackedRow(NamedTuple):
     tokens: memoryview  # ``length`` tokens, and one more: the next of a document that goes on beyond the row
     seq_lens: list[int]  # tokens of each piece; padding is the rest
     goes_on: bool  # whether the last piece is not the end of its document; it fills the row then
+    loss: memoryview | None = None  # of each token, 0 if it is not to be predicted; None: all are
 
 
 class PackedBatch(NamedTuple):
@@ -40,7 +41,8 @@ class PackedBatch(NamedTuple):
 
     Attributes:
         tokens: int64, shape (rows, length); with ``output="numpy"`` of the stored type.
-        labels: The token that follows each, int64, shape (rows, length); -100 at the end of a document and in padding.
+        labels: The token that follows each, int64, shape (rows, length); -100 at the end of a document, in padding, and
+            where the loss mask of the token that follows is 0.
         seq_lens: For each row, the tokens of each of its documents.
 
     Example:
@@ -148,6 +150,8 @@ class StackedRows:
                 last.pop()
             elif (end := last[-1] - first) < self._length:
                 labels[number, end:] = IGNORED
+            if row.loss is not None:
+                labels[number, np.frombuffer(row.loss, np.uint8)[1:] == 0] = IGNORED
         labels.reshape(-1)[last] = IGNORED
         lens = [row.seq_lens for row in rows]
         if self._numpy:

@@ -114,6 +114,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         pack: Pack | None = None,
         longer: Longer = "cut",
         plan: str | os.PathLike[str] | None = None,
+        loss: bool = False,
         format: Format | None = None,  # noqa: A002  the field's word
         transform: Callable[[Any], Any] | None = None,
         output: Literal["torch", "numpy"] = "torch",
@@ -155,6 +156,9 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
                 ``"leave-out"`` (``left_out`` counts their tokens), or ``"refuse"``.
             plan: With ``pack``, a file that ``ps.index(urls, plan, format="packing", …)`` has written: indexes are not
                 read, and nothing is planned. Files other than those of the plan raise ``Changed``.
+            loss: With ``pack``, whether files have masks of tokens that shall not be predicted, such as prompts: one
+                byte a token, 0 for such a token, whose label is -100. ``a.loss`` belongs to ``a.bin``, as ``ps.map``
+                writes it, and ``a.ds.loss`` of datatrove to ``a.ds``. Costs a HEAD for each file.
             format: ``"megatron"``, ``"raw"`` (no header), ``"llmc"`` or ``"npy"``. Default: Megatron if there is an
                 ``.idx`` next to the ``.bin``, otherwise by the first bytes of each file.
             transform: As for the class.
@@ -182,15 +186,17 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             (0.1, [[[30, 15]], [[45]]])
         """
         units: Literal["tokens", "sequences", "documents"] = "tokens"
-        for name, value in (("documents", documents), ("across", across)):
+        for name, value in (("documents", documents), ("across", across), ("loss", loss)):
             switch(value, name)
         _check_arguments(transform, output)
         if pack is not None or longer != "cut":
             shape = check_packing(length, pack, longer, {"stride": stride, "documents": documents, "across": across})
-            manner = Manner.checked(format, dtype, "documents")
+            manner = Manner.checked(format, dtype, "documents")._replace(loss=loss)
             return cls(open_rows(urls, manner, shape, store, plan)[0], transform=transform, output=output)
         if plan is not None:
             raise Unusable("plan= is for packed rows: pass pack= and length= with it")
+        if loss:
+            raise Unusable("loss=True is for packed rows, whose batches have labels: pass pack= and length= with it")
         if length is None and stride is not None:
             raise Unusable("stride= needs length=: pass both")
         if documents or length is None:

@@ -35,6 +35,7 @@ _BIN, _IDX = ".bin", ".idx"
 _DS, _INDEX = ".ds", ".index"  # datatrove's: a.ds and a.ds.index
 _PACKED = (".gz", ".zst", ".xz", ".bz2", ".npz")
 _BESIDE = (".ds.index", ".ds.metadata", ".ds.loss")
+_LOSS = ".loss"  # a.loss of a.bin, a.ds.loss of a.ds: one byte a token
 _ITEMS = {2: "<u2", 4: "<u4"}  # types of datatrove's tokens, by their bytes
 
 
@@ -45,6 +46,7 @@ class Manner(NamedTuple):
     dtype: str  # type of the tokens as ``numpy.dtype.str``; empty: as the files say
     units: Units  # which units samples are cut from
     planned: bool = False  # whether a saved plan has the type of the tokens, and the units
+    loss: bool = False  # whether each file has a loss mask
 
     @classmethod
     def checked(cls, format: object, dtype: object, units: Units) -> Manner:  # noqa: A002  the field's word
@@ -107,8 +109,9 @@ def _find_files(
     files, pairs = _pair_indexes(shards, manner, prefix=_is_prefix(given, plain))
     keys, etags = [each.key for each in files], [each.etag for each in files]
     twins = [(*files[number], *index) for number, index in sorted(pairs.items())]
+    losses = _find_losses(shards.source, keys) if manner.loss else []
     if manner.planned:
-        return TokenFiles(shards.source, shards.base, keys, etags, np.dtype(np.uint8), (), twins)
+        return TokenFiles(shards.source, shards.base, keys, etags, np.dtype(np.uint8), (), twins, losses)
     found: list[Extents] = [None] * len(files)  # type: ignore[list-item]  # filled below
     rest = [number for number in range(len(files)) if number not in pairs]
     for number, extents in walked(shards._replace(found=files, format=plain), rest):
@@ -123,7 +126,15 @@ def _find_files(
         found[number] = extents
     dtype = _common(files, found, shards.source, manner.dtype)
     units = [(each.offsets, each.sizes) for each in found]
-    return TokenFiles(shards.source, shards.base, keys, etags, np.dtype(dtype), units, twins)
+    return TokenFiles(shards.source, shards.base, keys, etags, np.dtype(dtype), units, twins, losses)
+
+
+def _find_losses(source: Source, keys: Sequence[str]) -> list[tuple[str, int, str]]:
+    names = [key.removesuffix(_BIN) + _LOSS for key in keys]
+    found = [(meta.key, meta.size, meta.etag) for meta in source.stat_existing(names) if meta is not None]
+    if missing := {*names} - {key for key, *_ in found}:
+        raise NotFound("loss=True needs this file, with one byte a token", url=source.url(min(missing)))
+    return found
 
 
 def _check_names(shards: Shards) -> None:

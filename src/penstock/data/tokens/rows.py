@@ -12,7 +12,7 @@ from copy import copy
 from functools import cached_property
 from logging import getLogger
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from penstock.data.tokens.batch import PackedRow
 from penstock.data.tokens.packing import VERSION, BlockLayout, Pack, PackingPlan, lay_out, plan_packing
 from penstock.data.tokens.windows import Shape, TokenPiece, Windows
 from penstock.data.zarr.format.references import RecentValues
-from penstock.errors import Unusable, public_url
+from penstock.errors import Damaged, Unusable, public_url
+from penstock.values import Span
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.catalog.columns.column import Numbers
     from penstock.data.tokens.windows import TokenFiles
-    from penstock.values import Span
 
 _LOG = getLogger("penstock")
 
@@ -53,9 +53,12 @@ class RowShape(NamedTuple):
 class DecodedRows:
     """Rows of a block that was read, in their order."""
 
-    def __init__(self, tokens: memoryview, width: int, layout: BlockLayout, goes_on: NDArray[np.bool_]) -> None:
-        """Cut ``tokens`` to rows of ``width``; ``goes_on`` tells of each piece whether its document is cut after it."""
-        self._tokens, self._width = tokens, width
+    def __init__(
+        self, tokens: NDArray[Any], loss: NDArray[np.uint8] | None, layout: BlockLayout, goes_on: NDArray[np.bool_]
+    ) -> None:
+        """Hold rows of ``tokens``; ``goes_on`` tells of each piece whether its document is cut after it."""
+        self._tokens, self._width = tokens.reshape(-1).data, tokens.shape[1]
+        self._loss = None if loss is None else loss.reshape(-1).data
         self._sizes = layout.sizes.tolist()
         firsts = np.flatnonzero(np.diff(layout.rows, prepend=-1))
         self._firsts = [*firsts.tolist(), len(layout.rows)]
@@ -65,7 +68,8 @@ class DecodedRows:
         """Return the row of these tokens."""
         row = tokens.start // self._width
         sizes = self._sizes[self._firsts[row] : self._firsts[row + 1]]
-        return PackedRow(self._tokens[tokens], sizes, self._goes_on[row])
+        loss = None if self._loss is None else self._loss[tokens]
+        return PackedRow(self._tokens[tokens], sizes, self._goes_on[row], loss)
 
 
 class PackedRows:
@@ -83,6 +87,7 @@ class PackedRows:
         self.source, self.base, self.dtype, self.keys = files.source, files.base, files.dtype, files.keys
         self.shape, item = shape, files.dtype.itemsize
         self.tokens = sum(int(sizes.sum()) for _, sizes in files.units) // item
+        self._losses = _match_losses(files) if files.losses else {}
         longest = shape.length * item
         long = [sizes > longest for _, sizes in files.units]
         self.cut = int(sum(map(np.count_nonzero, long)))
@@ -150,7 +155,7 @@ class PackedRows:
     @cached_property
     def digest(self) -> str:
         """Digest of the documents, the shape of the rows, and the plan."""
-        text = json.dumps([VERSION, self._documents.digest, self.shape, self._slice])
+        text = json.dumps([VERSION, self._documents.digest, self.shape, self._slice, *(["loss"] * bool(self._losses))])
         hashed = hashlib.sha256(text.encode())
         for each in self._plan:
             hashed.update(each.values.data)
@@ -171,8 +176,14 @@ class PackedRows:
 
     def piece(self, first: int, last: int) -> TokenPiece:
         """Return the bytes that rows ``first`` to ``last`` need, which are of one block."""
-        spans = self._located(*self._sources(first, last + 1)[:3])[0]
+        spans, item = self._located(*self._sources(first, last + 1)[:3])[0], self.dtype.itemsize
+        if self._losses:
+            spans += [self._mask_span(each.key, each.start // item, (each.stop or 0) // item) for each in spans]
         return TokenPiece(first * self._row_bytes, (last + 1) * self._row_bytes, spans)
+
+    def _mask_span(self, key: str, start: int, stop: int) -> Span:
+        mask, etag = self._losses[key]
+        return Span(mask, start, stop, etag)
 
     def decode(self, piece: TokenPiece, parts: list[bytes]) -> DecodedRows:
         """Return the rows of a piece, whose spans have the bytes ``parts``."""
@@ -185,18 +196,16 @@ class PackedRows:
             layout = self._layout(block)
             owners, sources = owners[layout.documents], sources[layout.documents] + layout.firsts * item
         goes_on = self._go_on(block, layout)
-        made = np.empty((end - begin, length + 1), self.dtype)
-        into, given = made.reshape(-1).view(np.uint8).data, [memoryview(each) for each in parts]
-        targets = (layout.rows - begin) * self._row_bytes + layout.places * item
-        sizes = (layout.sizes + goes_on) * item
-        for target, owner, source, size in zip(
-            *(each.tolist() for each in (targets, owners, sources, sizes)), strict=True
-        ):
-            into[target : target + size] = given[owner][source : source + size]
+        made, loss = np.empty((end - begin, length + 1), self.dtype), None
+        targets, sizes = (layout.rows - begin) * (length + 1) + layout.places, layout.sizes + goes_on
+        _copy_pieces(made, parts, owners, (targets * item, sources, sizes * item))
+        if self._losses:
+            loss = np.empty((end - begin, length + 1), np.uint8)
+            _copy_pieces(loss, parts[len(parts) // 2 :], owners, (targets, sources // item, sizes))
         filled = (layout.places + layout.sizes)[np.append(np.flatnonzero(np.diff(layout.rows)), -1)]
         for row in np.flatnonzero(filled < length).tolist():
             made[row, filled[row] :] = 0
-        return DecodedRows(made.reshape(-1).data, length + 1, layout, goes_on)
+        return DecodedRows(made, loss, layout, goes_on)
 
     def key_of(self, sample: int) -> str:
         """Return the key of the file in which the first document of a row is."""
@@ -267,6 +276,27 @@ class PackedRows:
         places[order] = low - starts[spans[order]]
         found = zip(owners[firsts].tolist(), starts.tolist(), stops.tolist(), strict=True)
         return [self._documents.span(*each) for each in found], spans, places
+
+
+def _copy_pieces(
+    rows: NDArray[Any], parts: list[bytes], owners: NDArray[np.int64], pieces: tuple[NDArray[np.int64], ...]
+) -> None:
+    """Copy pieces from the parts that have them: where each begins in the rows and in its part, and its bytes."""
+    into, given = rows.reshape(-1).view(np.uint8).data, [memoryview(each) for each in parts]
+    for owner, target, source, size in zip(owners.tolist(), *(each.tolist() for each in pieces), strict=True):
+        into[target : target + size] = given[owner][source : source + size]
+
+
+def _match_losses(files: TokenFiles) -> dict[str, tuple[str, str]]:
+    """Return key and ETag of the loss mask of each file; ``Damaged`` unless it has one byte a token."""
+    found, item = {}, files.dtype.itemsize
+    for key, (mask, size, etag), (begins, sizes) in zip(files.keys, files.losses, files.units, strict=True):
+        tokens = int(begins[-1] + sizes[-1]) // item if len(begins) else 0
+        if size != tokens:
+            message = f"a loss mask must have one byte a token, got {size:,} bytes for {tokens:,} tokens"
+            raise Damaged(message, url=files.source.url(mask))
+        found[key] = mask, etag
+    return found
 
 
 def _refuse_long(files: TokenFiles, longest: int, count: int) -> Unusable:

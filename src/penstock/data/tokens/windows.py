@@ -62,6 +62,8 @@ class TokenFiles(NamedTuple):
     units: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]]
     # Of each file with an index: key, size and ETag of both.
     twins: Sequence[tuple[str, int, str, str, int, str]] = ()
+    # Of each file its loss mask, one byte a token: key, size and ETag; empty without ``loss``.
+    losses: Sequence[tuple[str, int, str]] = ()
 
 
 class Windows:
