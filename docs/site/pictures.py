@@ -261,10 +261,10 @@ def llm() -> Picture:
     drawn.text(20, 112, "undisturbed: 2 ranks", "ink bold")
     drawn.box(20, 122, (680, 26), "work", "steps 1 to 120")
     drawn.text(20, 178, "killed after steps 45 and 85, resumed from the checkpoints of steps 40 and 80", "ink bold")
-    for first, last, name in ((0, 40, "2 ranks"), (40, 80, "3 ranks"), (80, 120, "1 rank")):
-        drawn.box(20 + 680 * first // 120, 188, (680 * (last - first) // 120 - 2, 26), "work", name)
-        if last < 120:
-            drawn.box(20 + 680 * last // 120, 218, (26, 22), "lost", "5")
+    for part, name in enumerate(("2 ranks", "3 ranks", "1 rank")):
+        drawn.box(20 + 680 * part // 3, 188, (680 // 3 - 2, 26), "work", name)
+        if part:
+            drawn.box(20 + 680 * part // 3, 218, (26, 22), "lost", "5")
     drawn.text(20, 258, "Red: steps that were lost, and are done again with the same rows.")
     return drawn
 

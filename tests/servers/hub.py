@@ -12,9 +12,18 @@ import json
 import threading
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import parse_qs, quote, unquote
 
 from penstock.testing.servers import Scripted, reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.testing.servers import Received
+
+    # Status, body and headers.
+    Answer = tuple[int, bytes, dict[str, str]]
 
 LFS_BYTES = 1000  # files of this size and more are in LFS
 
@@ -58,38 +67,41 @@ class Hub:
     window_s: float = 300.0
     page: int = 1000
     signs_s: float = 3600.0
-    damages: object = None
-    leaks: list = field(default_factory=list)
+    damages: Callable[[bytes], bytes] | None = None
+    leaks: list[Received] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=lambda: {"api": 0, "resolvers": 0})
     asked: dict[str, int] = field(default_factory=lambda: {"api": 0, "resolvers": 0, "cdn": 0})
 
-    def __post_init__(self):
-        self.commits, self.blobs = {}, {}
-        self._lock, self._began, self._used = threading.Lock(), time.monotonic(), {}
+    def __post_init__(self) -> None:
+        self.commits: dict[str, dict[str, bytes]] = {}
+        self.blobs: dict[str, bytes] = {}
+        self._lock, self._began = threading.Lock(), time.monotonic()
+        self._used: dict[tuple[str, int], int] = {}
         self._key = b"signs"
-        self.held, self.second = [], threading.Event()
+        self.held: list[tuple[int, int | None]] = []
+        self.second = threading.Event()
         self.push(self.files)
         self.hub, self.cdn = Scripted(self._answer), Scripted(self._carry)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self.hub.__enter__()
         self.cdn.__enter__()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.hub.__exit__()
         self.cdn.__exit__()
 
     @property
-    def url(self):
+    def url(self) -> str:
         """The hub's address; ``HF_ENDPOINT``."""
         return self.hub.url
 
     @property
-    def root(self):
+    def root(self) -> str:
         return f"hf://{self.kind}/{self.name}/"
 
-    def push(self, files):
+    def push(self, files: dict[str, bytes]) -> str:
         """Commit these files as the newest; return the commit."""
         changed = [data for path, data in files.items() if self.files.get(path) is not data or not self.commits]
         self.blobs |= {hashlib.sha256(data).hexdigest(): data for data in changed}
@@ -97,25 +109,25 @@ class Hub:
         self.commits[self.newest] = self.files = files
         return self.newest
 
-    def put(self, path, data):
+    def put(self, path: str, data: bytes) -> str:
         """Commit one more file."""
         with self._lock:
             return self.push(self.files | {path: data})
 
-    def use(self, quota, requests):
+    def use(self, quota: str, requests: int) -> None:
         """Use up a part of the first window, as other machines would."""
         self._used[quota, 0] = requests
 
-    def expire(self):
+    def expire(self) -> None:
         """Make all signed addresses so far invalid."""
         self._key += b"!"
 
-    def _sign(self, text):
+    def _sign(self, text: str) -> str:
         return hmac.new(self._key, text.encode(), "sha256").hexdigest()
 
     # -- the hub --
 
-    def _answer(self, received, send):
+    def _answer(self, received: Received, send: Callable[[bytes], object]) -> bool:
         path, _, query = received.path.partition("?")
         quota = "api" if path.startswith("/api/") and "/resolve-cache/" not in path else "resolvers"
         status, body, headers = self._limited(quota)
@@ -131,7 +143,7 @@ class Hub:
         send(reply(status, body, **headers))
         return True
 
-    def _limited(self, quota):
+    def _limited(self, quota: str) -> Answer:
         with self._lock:
             window = int((time.monotonic() - self._began) / self.window_s)
             self.asked[quota] += 1
@@ -140,7 +152,7 @@ class Hub:
             self.refused[quota] += over
         return (429, b'{"error":"rate limited"}', self._limits(quota)) if over else (0, b"", self._limits(quota))
 
-    def _limits(self, quota):
+    def _limits(self, quota: str) -> dict[str, str]:
         if quota not in self.quotas:
             return {}
         passed = time.monotonic() - self._began
@@ -149,7 +161,7 @@ class Hub:
         policy = f'"fixed window";"{quota}";q={self.quotas[quota]};w={max(1, int(self.window_s))}'
         return {"ratelimit": f'"{quota}";r={left};t={int(ends) + 1}', "ratelimit_policy": policy}
 
-    def _refusal(self, received):
+    def _refusal(self, received: Received) -> Answer | None:
         sent = received.headers.get("authorization", "")
         if self.gated:
             return (
@@ -161,7 +173,7 @@ class Hub:
             return 401, b"", {"x_error_code": "RepoNotFound", "x_error_message": "Invalid username or password."}
         return None
 
-    def _route(self, received, path, query):  # noqa: PLR0911  a row for each address
+    def _route(self, received: Received, path: str, query: dict[str, list[str]]) -> Answer:  # noqa: PLR0911  a row for each address
         place = self.name if self.kind == "models" else f"{self.kind}/{self.name}"
         api = f"/api/{self.kind}/{self.name}"
         if path.startswith(f"/{place}/resolve/"):
@@ -173,13 +185,13 @@ class Hub:
             status, body, headers = _ranged(received, data)
             return status, body, headers | {"etag": f'"{git_oid(data)}"', "x_repo_commit": commit}
         if path in (api, f"{api}/revision/main") or path.startswith(f"{api}/revision/"):
-            commit = self._commit(unquote(path.removeprefix(api).removeprefix("/revision/")) or "main")
-            if commit is None:
+            newest = self._commit(unquote(path.removeprefix(api).removeprefix("/revision/")) or "main")
+            if newest is None:
                 return 404, b"", {"x_error_code": "RevisionNotFound"}
             info = {
                 "_id": "1",
                 "id": self.name,
-                "sha": commit,
+                "sha": newest,
                 "private": False,
                 "tags": [],
                 "downloads": 0,
@@ -190,17 +202,17 @@ class Hub:
             revision, _, folder = path.removeprefix(f"{api}/tree/").partition("/")
             return self._tree(unquote(revision), unquote(folder), query, path)
         if path.startswith(f"{api}/paths-info/"):
-            commit = self._commit(unquote(path.removeprefix(f"{api}/paths-info/")))
+            named = self._commit(unquote(path.removeprefix(f"{api}/paths-info/")))
             asked = parse_qs(received.body.decode()).get("paths", [])
-            rows = [row for row in self._rows(commit, "", recursive=True) if row["path"] in asked]
+            rows = [row for row in self._rows(named or "", "", recursive=True) if row["path"] in asked]
             return 200, json.dumps(rows).encode(), {"content_type": "application/json"}
         return 404, b"", {"x_error_code": "RepoNotFound"}
 
-    def _commit(self, revision):
+    def _commit(self, revision: str) -> str | None:
         commit = self.newest if revision == "main" else revision
         return commit if commit in self.commits else None
 
-    def _resolve(self, revision, file):
+    def _resolve(self, revision: str, file: str) -> Answer:
         commit = self._commit(revision)
         if commit is None:
             return 404, b"", {"x_error_code": "RevisionNotFound"}
@@ -215,9 +227,10 @@ class Hub:
         location = f"{self.cdn.url}/xet/{digest}?Expires={until}&Signature={self._sign(f'{digest}{until}')}"
         return 302, b"Found", headers | {"x_linked_etag": f'"{digest}"', "location": location}
 
-    def _rows(self, commit, folder, *, recursive):
+    def _rows(self, commit: str, folder: str, *, recursive: bool) -> list[dict[str, Any]]:
         base = f"{folder}/" if folder else ""
-        folders, files = {}, []
+        folders: dict[str, None] = {}
+        files: list[dict[str, Any]] = []
         for path, data in self.commits[commit].items():
             if not path.startswith(base):
                 continue
@@ -234,7 +247,7 @@ class Hub:
             ::-1
         ]
 
-    def _tree(self, revision, folder, query, path):
+    def _tree(self, revision: str, folder: str, query: dict[str, list[str]], path: str) -> Answer:
         commit = self._commit(revision)
         if commit is None:
             return 404, b"", {"x_error_code": "RevisionNotFound"}
@@ -250,7 +263,7 @@ class Hub:
 
     # -- the CDN --
 
-    def _carry(self, received, send):
+    def _carry(self, received: Received, send: Callable[[bytes], object]) -> bool:
         with self._lock:
             self.asked["cdn"] += 1
         if "authorization" in received.headers:
@@ -275,7 +288,7 @@ class Hub:
         return True
 
 
-def _ranged(received, data):
+def _ranged(received: Received, data: bytes) -> Answer:
     if received.range is None:
         return 200, data, {}
     start, stop = received.within(len(data))
