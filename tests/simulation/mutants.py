@@ -244,8 +244,8 @@ MUTANTS = {
     "window-unpinned": Mutant(
         "a window of tokens is read of any version",
         "data/tokens/windows.py",
-        "[Span(self.keys[file], start, stop, self._etags[file])] if start",
-        "[Span(self.keys[file], start, stop)] if start",
+        "        return Span(self.keys[file], start, stop, self._etags[file])\n",
+        "        return Span(self.keys[file], start, stop)\n",
         ("tokens",),
     ),
     "suffix-hedge": Mutant(
@@ -274,8 +274,8 @@ MUTANTS = {
     "shard-unpinned": Mutant(
         "chunks of a shard are read in any version",
         "data/zarr/chunks/contents.py",
-        "span = None if index is None else chunk_span(layout, place, index.entries, index.etag)\n        return",
-        "span = None if index is None else chunk_span(layout, place, index.entries)\n        return",
+        "            span = chunk_span(layout, place, index.entries, index.etag)\n",
+        "            span = chunk_span(layout, place, index.entries)\n",
         ("zarr_end", "zarr_start"),
     ),
     "saved-statistics": Mutant(
