@@ -146,11 +146,12 @@ class Opened:
 class Bucket:
     """The chunks of each version of each object, as other writers wrote them.
 
-    ``jumped_s`` are the seconds by which the wall clock was wrong at most, whenever entries of a cache were kept.
+    ``jumped_s`` and ``lowest_s`` are the seconds by which the wall clock was ahead and behind, at most, at readings.
     """
 
     chunks: dict[str, dict[str, Chunks]] = field(default_factory=dict)
     jumped_s: float = 0.0
+    lowest_s: float = 0.0
 
 
 def _bucket(run: Run) -> Bucket:
@@ -275,8 +276,9 @@ def _since(run: Run, opened: Opened, array: Array, begun: float, *, mapped: bool
     locates. ``as_map`` keeps decoded chunks, and small arrays are kept as a whole.
     """
     since = opened.since if mapped or opened.whole or (array.sharded and run.cache) else begun
-    # If the wall clock was set back since then, an entry of a cache is older than it seems.
-    return since - (TTL_S + _bucket(run).jumped_s - run.world.clock.jumped_s if run.cache == "ttl" else 0.0)
+    # If the wall clock was set back since then, for a reading whose chunks are still in memory, an entry of a cache is
+    # older than it seemed.
+    return since - (TTL_S + _bucket(run).jumped_s - _bucket(run).lowest_s if run.cache == "ttl" else 0.0)
 
 
 def check_rows(
@@ -395,6 +397,7 @@ def _read(run: Run, dice: Random, name: str, arrays: dict[str, Array], where: st
     _fill(run, [*arrays.values()], dice)
     bucket = _bucket(run)
     bucket.jumped_s = max(bucket.jumped_s, run.world.clock.jumped_s)
+    bucket.lowest_s = min(bucket.lowest_s, run.world.clock.jumped_s)
     if dice.random() < 0.15:
         run.world.clock.sleep(dice.choice((1.0, 4.0)))
     _rewrite(run, [*arrays.values()], dice)
@@ -475,6 +478,7 @@ def zarr_statistics(run: Run, dice: Random) -> None:
         return
     bucket = _bucket(run)
     bucket.jumped_s = max(bucket.jumped_s, run.world.clock.jumped_s)
+    bucket.lowest_s = min(bucket.lowest_s, run.world.clock.jumped_s)
     if dice.random() < 0.3:
         _rewrite(run, [array], dice)
     begun = run.world.clock.now

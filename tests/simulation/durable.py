@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.errors import Conflict, NotFound
 from tests.simulation.collectives import Group, simulated
 from tests.simulation.processes import Crowd, Killed
-from tests.simulation.scenario import LIES, Run, Wrong, watched
+from tests.simulation.scenario import LIES, Run, Wrong, unhurried, watched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -186,7 +186,7 @@ def _carry(run: Run, dice: Random, do: Callable[[], None], check: Callable[[], N
     ended, lives, error = False, 0, None
     while not ended and lives < _LIVES:
         lives += 1
-        with watched(run) as seen:
+        with unhurried(run) as seen:
             ended, _ = survives(run, dice, do)
         error = seen.error
         if isinstance(error, (Conflict, NotFound)) and not seen.world.store.happened & {*LIES}:

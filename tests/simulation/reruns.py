@@ -20,7 +20,7 @@ from penstock.jobs import tasks
 from penstock.testing.faults import azure, dialect
 from penstock.values import Span
 from tests.simulation.durable import survives
-from tests.simulation.scenario import LIES, PATIENCE_S, Run, Wrong, watched
+from tests.simulation.scenario import LIES, Run, Wrong, unhurried, watched
 from tests.simulation.world import _replace
 
 if TYPE_CHECKING:
@@ -30,17 +30,6 @@ if TYPE_CHECKING:
 _LIVES = 8
 # Share of the steps that do nothing: a job takes as long as tens of other operations.
 _IDLE = 0.5
-
-
-class unhurried(watched):  # noqa: N801  a context manager
-    """A job of many requests, each of which may take as long as others: only that it ends is required."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        began, self.since = self.since, max(self.since, self.world.clock.now - PATIENCE_S)
-        try:
-            return super().__exit__(kind, error, trace)
-        finally:
-            self.since = began
 
 
 @contextmanager

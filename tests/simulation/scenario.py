@@ -176,6 +176,17 @@ class watched:  # noqa: N801  a context manager
             raise Wrong(f"changed, and it was not: {error!r}") from error
 
 
+class unhurried(watched):  # noqa: N801  a context manager
+    """A job of many requests, each of which may take as long as others: only that it ends is required."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        began, self.since = self.since, max(self.since, self.world.clock.now - PATIENCE_S)
+        try:
+            return super().__exit__(kind, error, trace)
+        finally:
+            self.since = began
+
+
 def check_bytes(seen: watched, key: str, data: bytes, span: slice, version: str) -> None:
     """Require that bytes are of one version of an object that was there meanwhile, and that it is the one named."""
     store, versions = seen.world.store, seen.alive(key)
