@@ -57,14 +57,14 @@ class _Sharded:
     resolve_tensor = resolve_data
 
     def commit_tensor(self, _item: Any, _value: torch.Tensor) -> None:
-        """Nothing is left to do."""
+        """Do nothing: tensors are read in place."""
 
 
 def checkpoint(cluster: Cluster, tensors: int = 4, size: int = 8 << 20) -> None:
     """Save and restore tensors that are sharded over all ranks, ``size`` bytes of each on every rank.
 
-    The calls are those of torch's ``save`` and ``load``, without their exchange of plans. The first rank commits with
-    results of all others that are made of its own; ranks that run must have written just that.
+    The calls are those of torch's ``save`` and ``load``, without their exchange of plans. The first rank derives the
+    results of all other ranks from its own, and commits them. Results of ranks that run are compared with these.
     """
     url, options, state = f"{cluster.world.url}step/", cluster.world.options, _Sharded(cluster.count, tensors, size)
     orders, expected, manifests = list[plans.SavePlan](), list[list[WriteResult]](), list[Any]()

@@ -82,7 +82,7 @@ def test_tokens_have_the_bytes_of_megatron_s_builder(tmp_path, source, dtype):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_outputs_are_all_there_in_order_whatever_the_parts_and_processes(tmp_path, source, form):
+def test_outputs_are_complete_and_in_order_for_any_parts_and_processes(tmp_path, source, form):
     function = tokenise if form == "tokens" else rows
     done = do(source, function, tmp_path / "one", format=form)
     many = do(source, function, tmp_path / "many", format=form, processes=2)

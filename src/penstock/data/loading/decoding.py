@@ -318,7 +318,7 @@ def place_transform(
 ) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any] | None]:
     """Return ``device_transform`` as called where a batch is made, and as called where it is moved; one is None.
 
-    Raises ``Unusable`` if it is no function.
+    Raises ``Unusable`` if it cannot be called.
     """
     if transform is None:
         return None, None

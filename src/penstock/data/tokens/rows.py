@@ -79,7 +79,7 @@ class PackedRows:
     counted in such rows, as if all were one file.
     """
 
-    # Rows of a block are read together, whatever lies between them.
+    # Rows of a block are read together, also across wide gaps.
     joined = True
 
     def __init__(self, files: TokenFiles, shape: RowShape, plan: PackingPlan | None = None) -> None:
@@ -245,7 +245,7 @@ class PackedRows:
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], BlockLayout | None]:
         """Return documents, first bytes and ends of what some rows need, and their pieces.
 
-        A whole block needs its documents as they are, whatever their pieces, which are None then.
+        The pieces are None for a whole block, which needs all of each document.
         """
         block, begin, end = self._block(first, stop)
         documents, rows = self.plan.documents(block), self._plan[3].values
