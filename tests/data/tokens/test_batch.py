@@ -121,3 +121,10 @@ def test_rows_without_documents_have_only_padding():
     batch = ps.PackedBatch(torch.zeros(1, 4), torch.full((1, 4), -100), [[]])
     assert batch.cu_seqlens.tolist() == [0, 4]
     assert batch.document_ids.tolist() == [[-1] * 4]
+
+
+def test_batch_of_arrays_refuses_to_be_moved_or_pinned():
+    batch = ps.PackedBatch(np.zeros((1, 4), np.uint16), np.full((1, 4), -100), [[4]])
+    for move in (lambda: batch.to("cpu"), batch.pin_memory):
+        with pytest.raises(Unusable, match="cannot move or pin arrays: leave output='numpy' out"):
+            move()

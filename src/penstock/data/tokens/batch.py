@@ -95,14 +95,23 @@ class PackedBatch(NamedTuple):
         Args:
             device: The device.
             non_blocking: Whether a copy from pinned memory is asynchronous.
+
+        Raises:
+            Unusable: The batch has arrays (``output="numpy"``).
         """
+        self._require_tensors()
         moved: Self = tree_map(lambda each: each.to(device, non_blocking=non_blocking), self, torch.Tensor)
         return moved
 
     def pin_memory(self) -> Self:
         """Return this batch with its tensors in page-locked memory; ``ps.DataLoader(pin_memory=True)`` does it."""
+        self._require_tensors()
         pinned: Self = tree_map(torch.Tensor.pin_memory, self, torch.Tensor)
         return pinned
+
+    def _require_tensors(self) -> None:
+        if not isinstance(self.tokens, torch.Tensor):
+            raise Unusable("cannot move or pin arrays: leave output='numpy' out of from_shards")
 
     def _sequences(self) -> Iterator[list[int]]:
         length = self.labels.shape[1]
