@@ -94,9 +94,9 @@ class FunctionCalls:
 
         A list has several outputs; of ``integers`` it is one.
         """
-        counts, coming = record.counts, enumerate(samples)
-        while together := [*islice(coming, self.batch or 1)]:
-            for sample, found in self._call(together, record):
+        counts = record.counts
+        while together := [*islice(samples, self.batch or 1)]:
+            for sample, found in self._call(counts["samples"], together, record):
                 counts["samples"] += 1
                 if found is _SKIPPED:
                     counts["skipped"] += 1
@@ -116,8 +116,7 @@ class FunctionCalls:
                 url=first["url"],
             )
 
-    def _call(self, together: list[tuple[int, SourceSample]], record: PartRecord) -> list[tuple[SourceSample, Any]]:
-        first, samples = together[0][0], [sample for _, sample in together]
+    def _call(self, first: int, samples: list[SourceSample], record: PartRecord) -> list[tuple[SourceSample, Any]]:
         try:
             values = [sample.load() for sample in samples]
             random = () if self.seed is None else (np.random.default_rng((self.seed, record.part, first)),)
@@ -130,7 +129,7 @@ class FunctionCalls:
             if self.on_error == "raise":
                 raise failure from error
             if len(samples) > 1:
-                return [each for one in together for each in self._call([one], record)]
+                return [each for at, one in enumerate(samples, first) for each in self._call(at, [one], record)]
             failure.message = f"skipped: {failure.message}"
             fail(record, failure)
             return [(samples[0], _SKIPPED)]

@@ -7,10 +7,10 @@ import re
 from array import array
 from contextlib import ExitStack, closing
 from functools import partial
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+import xxhash
 
 from penstock.data.shards.mds import MdsFormat
 from penstock.data.shards.mds_encode import columns_from, encoded_row, encoding_of
@@ -44,7 +44,8 @@ class ShardFile:
     def __init__(self, source: Source, base: str, part: int, suffix: str) -> None:
         self._source, self._key, self._part = source, f"{base}shard-{part:06d}{suffix}", part
         self._writer = source.open_write(self._key, create_only=True)
-        self._digest, self._held = sha256(), bytearray()
+        self._digest = xxhash.xxh3_128()
+        self._held, self._held_bytes = list[bytes](), 0
         self.size = 0
 
     @property
@@ -52,13 +53,17 @@ class ShardFile:
         return self.size, self._digest.hexdigest()
 
     def write(self, data: Any) -> int:  # noqa: ANN401  any buffer
-        self._held += data
-        if len(self._held) >= _SEND_BYTES:
+        # The owner of another buffer may change it before it is sent.
+        held = data if isinstance(data, bytes) else bytes(data)
+        self._held.append(held)
+        self._held_bytes += len(held)
+        if self._held_bytes >= _SEND_BYTES:
             self._send()
-        return len(data)
+        return len(held)
 
     def _send(self) -> None:
-        held, self._held = bytes(self._held), bytearray()
+        held = b"".join(self._held)
+        self._held, self._held_bytes = [], 0
         self.size += len(held)
         self._digest.update(held)
         self._writer.write(held)
@@ -79,7 +84,7 @@ class ShardFile:
             self._compare()
 
     def _compare(self) -> None:
-        meta, found = self._source.head(self._key), sha256()
+        meta, found = self._source.head(self._key), xxhash.xxh3_128()
         starts = range(0, meta.size, _PIECE_BYTES)
         spans = (Span(self._key, at, min(at + _PIECE_BYTES, meta.size), meta.etag) for at in starts)
         with self._source.lookahead(spans) as bodies:
@@ -156,7 +161,7 @@ def write_lines(outputs: Outputs, open_file: Callable[[str], ShardFile]) -> dict
             if not isinstance(output, dict):
                 raise _refuse(sample, "a dict for each line", output)
             try:
-                line = json.dumps(output, ensure_ascii=False, allow_nan=False, default=_as_plain).encode() + b"\n"
+                line = _as_json(output).encode() + b"\n"
             except (TypeError, ValueError, RecursionError) as error:
                 name, url = sample.locate()
                 raise Unusable(f"cannot write the output for {name} as JSON: {error}", url=url) from None
@@ -171,6 +176,9 @@ def _as_plain(value: Any) -> Any:  # noqa: ANN401  any value
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{kind_of(value)} is not JSON")
+
+
+_as_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_as_plain).encode
 
 
 def write_archive(outputs: Outputs, open_file: Callable[[str], ShardFile], form: str, part: int) -> dict[str, Any]:

@@ -43,6 +43,7 @@ _PACKED = (".gz", ".zst")
 _TEXT = tuple(f".{name}{end}" for name in ("txt", "text") for end in ("", *_PACKED))
 _WILD = re.compile(r"[*?\[{]")
 _PIECE_BYTES = 8 << 20
+_CUT_BYTES = 256 << 10  # split at a time, so that copies of lines stay in the processor's cache
 _TAIL_BYTES = 64 << 10  # after a range, for the end of its last line; then twice as many, and so on
 # Of a part: ranges of small files; samples of a catalog.
 _MOST_RANGES, _MOST_SAMPLES = 1 << 12, 1 << 17
@@ -176,8 +177,9 @@ def _blocks(source: Source, span: Span, stop: int) -> Generator[bytes]:
 def _split_lines(blocks: Iterator[bytes], at: int = 0) -> Generator[tuple[int, bytes]]:
     """Yield each line with the place of its first byte; ``at`` is that of the first block."""
     held, held_bytes = list[bytes](), 0
-    for block in blocks:
-        *lines, rest = bytes(block).split(b"\n")
+    cuts = (block[at : at + _CUT_BYTES] for block in map(memoryview, blocks) for at in range(0, len(block), _CUT_BYTES))
+    for cut in cuts:
+        *lines, rest = bytes(cut).split(b"\n")
         for line in lines:
             if held:
                 line, held, held_bytes = b"".join((*held, line)), [], 0  # noqa: PLW2901

@@ -58,7 +58,7 @@ _RECORD_FORM = {
     "part": COUNT,
     "counts": {str: COUNT},
     "failures": [{"url": str, "error": str}],
-    "notes": {"digest?": re.compile("[0-9a-f]{1,64}"), "files?": {str: [COUNT, re.compile("[0-9a-f]{64}")]}},
+    "notes": {"digest?": re.compile("[0-9a-f]{1,64}"), "files?": {str: [COUNT, re.compile("[0-9a-f]{32}")]}},
     "began": str,
     "seconds": float,
     "cpu_seconds": float,
