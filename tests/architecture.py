@@ -108,7 +108,7 @@ HOMES = {
     "upath": ("interop",),
     "webdataset": ("compat.webdataset",),
     "xarray": ("compat", "data.zarr"),
-    "xxhash": ("engine.cache", "checkpoint", "data.shards.mds"),
+    "xxhash": ("engine.cache", "checkpoint", "data.shards.mds", "jobs.mapping.outputs"),
     "yaml": ("stores.profiles.files", "compat.multistorageclient"),
     "zarr": ("data.zarr", "interop", "compat"),
     "zstandard": ("data.unpacking",),
