@@ -135,6 +135,33 @@ def test_names_that_differ_from_the_original_are_those_that_the_manual_lists(pac
     assert stale == [], f"docs/migrate.md lists {stale}, which the drop-in has"
 
 
+@pytest.mark.parametrize("package", LIBRARIES.values())
+def test_an_absent_name_of_a_package_is_refused_with_an_alternative(package):
+    bare = []
+    for module, names in ORIGINALS[package]["modules"].items():
+        with suppress(ModuleNotFoundError):
+            home = importlib.import_module(f"penstock.compat.{package}.{module}".rstrip("."))
+            bare += [f"{module}.{name}" for name in names if not _is_answered(home, name)]
+    assert bare == []
+
+
+def _is_answered(home: Any, name: str) -> bool:
+    """Return whether a name is there, or raises an error that names what to use."""
+    try:
+        return hasattr(home, name)
+    except Unsupported as error:
+        return str(error).startswith(f"{name} is not a part of penstock.compat.")
+
+
+def test_importing_an_absent_name_raises_the_error_with_an_alternative():
+    with pytest.raises(
+        Unsupported, match=r"DataPipeline is not a part of penstock\.compat\.webdataset: use WebDataset"
+    ):
+        exec("from penstock.compat.webdataset import DataPipeline")  # noqa: S102  a statement, as programs have it
+    with pytest.raises(ImportError, match="cannot import name 'speling'"):
+        exec("from penstock.compat.webdataset import speling")  # noqa: S102  the same
+
+
 def test_the_data_are_those_of_the_versions_that_the_drop_ins_name():
     assert {(each["distribution"], each["version"]): name for name, each in ORIGINALS.items()} == LIBRARIES
     for name, each in ORIGINALS.items():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # Arguments with no effect on the saved data: their defaults in torch 2.13, and the reason.
 UNUSED = {
@@ -27,6 +30,16 @@ def overwrite_of(owner: str, arguments: dict[str, Any]) -> bool:
     if given:
         raise TypeError(f"{owner} got unexpected arguments: {', '.join(given)}")
     return overwrite
+
+
+def refuse_name(module: str, name: str, instead: Mapping[str, str]) -> NoReturn:
+    """Raise ``Unsupported`` with the alternative for a name of the original, and ``AttributeError`` for any other.
+
+    For a module's ``__getattr__``. An ``AttributeError`` would lose its text in ``from module import name``.
+    """
+    if name in instead:
+        raise Unsupported(f"{name} is not a part of {module}: {instead[name]}")
+    raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
 
 class WrongArgument(ConfigError, ValueError):

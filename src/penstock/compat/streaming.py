@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from penstock.compat.arguments import WrongArgument
+from penstock.compat.arguments import WrongArgument, refuse_name
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.shards.mds import CompressedMdsFormat, MdsFormat
 from penstock.data.shards.mds_columns import MDSColumn, list_parts, pillow_parts, refusal, value_of
@@ -54,6 +54,10 @@ _ELSEWHERE = {
     "Stream": "join datasets with ps.concat, or mix them with ps.Mix",
     "LocalDataset": "StreamingDataset(local=…) reads a directory in place",
     "MDSWriter": 'use mosaicml-streaming\'s own, or ps.pack(…, format="mds")',
+    **dict.fromkeys(
+        ("CSVWriter", "JSONWriter", "TSVWriter", "XSVWriter"),
+        "write JSON lines, and read them with ps.MapDataset.from_shards",
+    ),
 }
 _ONCE = "every sample comes once per epoch: see ps.Mix for weights"
 _ORDER = "the order is that of ps.order.Lanes(), for any number of nodes: leave it out"
@@ -81,9 +85,7 @@ _LISTS = {"jpeg_array": 0, "jpegarray": 0, "list[jpeg]": 4, "list[png]": 4, "lis
 
 
 def __getattr__(name: str) -> NoReturn:
-    if name in _ELSEWHERE:
-        raise Unsupported(f"{name} is not a part of penstock.compat.streaming: {_ELSEWHERE[name]}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    refuse_name(__name__, name, _ELSEWHERE)
 
 
 def _refuse(wrong: bool, name: str, instead: str) -> None:

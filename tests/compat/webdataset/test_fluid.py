@@ -100,6 +100,8 @@ def test_methods_that_are_absent_are_refused_with_an_alternative(shards):
         dataset.xdecode()
     with pytest.raises(Unsupported, match="rng="):
         dataset.shuffle(10, rng=1)
+    with pytest.raises(Unsupported, match=r"append is not a part of .* compose"):
+        dataset.append(list)
     with pytest.raises(AttributeError, match="speling"):
         _ = dataset.speling
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from penstock.compat.arguments import refuse_name
 from penstock.compat.multistorageclient.client import StorageClient
 from penstock.compat.multistorageclient.config import StorageClientConfig
 from penstock.compat.multistorageclient.pathlib import MultiStoragePath as Path
@@ -58,7 +59,6 @@ from penstock.compat.multistorageclient.types import (
     StorageBackend,
     SymlinkHandling,
     SyncResult,
-    refuse,
 )
 
 if TYPE_CHECKING:
@@ -107,7 +107,4 @@ def __getattr__(name: str) -> Any:
     """Import the module of another library on first access; raise ``Unsupported`` if it is left out."""
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
-    if name in MODULES:
-        refuse(name, MODULES[name])
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    return refuse_name(__name__, name, MODULES)

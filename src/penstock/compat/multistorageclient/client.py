@@ -14,6 +14,7 @@ from functools import partial
 from glob import glob
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
+from penstock.compat.arguments import refuse_name
 from penstock.compat.multistorageclient.config import FILESYSTEM, StorageClientConfig
 from penstock.compat.multistorageclient.file import ObjectFile, PosixFile, local_copy
 from penstock.compat.multistorageclient.transfer import chosen_by, each, fetch_object, send_object, sync_folders
@@ -542,3 +543,12 @@ def _with_empty(at: set[int], steps: list[Any]) -> set[int]:
         if number in found and step is None:
             found.add(number + 1)
     return found
+
+
+_ABSENT = dict.fromkeys(
+    ("CompositeStorageClient", "SingleStorageClient"), "use StorageClient, the class of all clients"
+)
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_name(__name__, name, _ABSENT)

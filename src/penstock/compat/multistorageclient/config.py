@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.compat.multistorageclient.types import MSC_PROTOCOL
+from penstock.compat.arguments import refuse_name
+from penstock.compat.multistorageclient.types import CODE, MSC_PROTOCOL
 from penstock.errors import ConfigError, Unsupported
 from penstock.stores.profiles.effective import place_of
 from penstock.stores.profiles.files import content_of, msc_candidates, yaml_of
@@ -116,3 +117,17 @@ def _no_telemetry(provider: object) -> None:
             "telemetry_provider is not honoured: open the sink "
             "penstock.observe.OpenTelemetry(namespace='multistorageclient')"
         )
+
+
+_ABSENT = {
+    **dict.fromkeys(("ImmutableDict", "SimpleProviderBundle", "SimpleProviderBundleV2"), CODE),
+    **dict.fromkeys(
+        ("StorageClientConfigLoader", "create_implicit_profile_config"),
+        "use StorageClientConfig.from_file, from_dict or from_yaml",
+    ),
+    "PathMapping": "write path_mapping into the configuration file",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_name(__name__, name, _ABSENT)

@@ -11,8 +11,9 @@ import shutil
 import tempfile
 from functools import lru_cache
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from penstock.compat.arguments import refuse_name
 from penstock.errors import Changed
 
 if TYPE_CHECKING:
@@ -178,3 +179,10 @@ def _placeholder() -> Any:
         return open(path, "rb")  # noqa: PTH123  closed by its user
     finally:
         os.unlink(path)  # noqa: PTH108  a str
+
+
+_ABSENT = {"RemoteFileReader": "use open(), whose files read ranges"}
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_name(__name__, name, _ABSENT)

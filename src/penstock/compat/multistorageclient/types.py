@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from penstock.compat.arguments import refuse_name
 from penstock.errors import ConfigError, PenstockError, PreconditionFailed, Transient, Unsupported
 from penstock.values import MARK
 
@@ -70,15 +71,15 @@ _UNKNOWN = AWARE_DATETIME_MIN
 PreconditionFailedError = PreconditionFailed
 RetryableError = Transient
 SyncError = PenstockError
-_CODE = "name a profile in the configuration, or add a provider to Penstock (penstock.providers)"
+CODE = "name a profile in the configuration, or add a provider to Penstock (penstock.providers)"
 _ABSENT = {
-    **dict.fromkeys(("Credentials", "CredentialsProvider", "StorageProvider", "StorageProviderConfig"), _CODE),
-    "ProviderBundle": _CODE,
+    **dict.fromkeys(("Credentials", "CredentialsProvider", "StorageProvider", "StorageProviderConfig"), CODE),
+    "ProviderBundle": CODE,
     "MetadataProvider": "list a dataset once and save it as a ps.Catalog",
     "AutoCommitConfig": "what is written is there at once",
     "Replica": "sync to each store by its own profile",
     "RetryConfig": "write retry into the profile, or pass store=ps.StoreOptions(retry=ps.RetryOptions(…))",
-    "BatchTransferError": "the first failure is raised as it is",
+    **dict.fromkeys(("BatchTransferError", "BatchTransferFailure"), "the first failure is raised as it is"),
     "BatchTransferCallback": "subscribe to penstock.events",
     "NotModifiedError": "compare the etag that info gives",
 }
@@ -213,7 +214,4 @@ class SyncResult:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ABSENT:
-        refuse(f"types.{name}", _ABSENT[name])
-    message = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(message)
+    refuse_name(__name__, name, _ABSENT)

@@ -6,7 +6,7 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from penstock.compat.arguments import WrongArgument
+from penstock.compat.arguments import WrongArgument, refuse_name
 from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.engine.blocks import SizedFile
 from penstock.engine.buffer import flat
@@ -332,3 +332,12 @@ def reader_kind(constructor: object) -> ReaderKind:
     if not isinstance(constructor, ReaderKind):
         raise Unusable(f"reader_constructor must be one of S3ReaderConstructor's, got {constructor!r}")
     return constructor
+
+
+_ABSENT = dict.fromkeys(
+    ("GetStreamCallable", "ItemRange", "RangeGroup"), "leave it out: S3StorageReader plans the ranges of a checkpoint"
+)
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_name(__name__, name, _ABSENT)

@@ -19,6 +19,9 @@ dicts with ``__key__``, ``__url__`` and the bytes of each field. Differences:
 - Left out, with an explicit error: ``resampled=True``, ``cache_dir=``, ``handler=`` of the dataset, own splitters.
 """
 
+from typing import NoReturn
+
+from penstock.compat.arguments import refuse_name
 from penstock.errors import require_extras
 
 with require_extras("penstock.compat.webdataset needs torch", torch="torch"):
@@ -30,6 +33,7 @@ with require_extras("penstock.compat.webdataset needs torch", torch="torch"):
         split_by_worker,
     )
     from penstock.compat.webdataset.fluid import (
+        NAMES,
         default_collation_fn,
         ignore_and_continue,
         ignore_and_stop,
@@ -51,3 +55,7 @@ __all__ = [
     "warn_and_continue",
     "warn_and_stop",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_name(__name__, name, NAMES)

@@ -31,6 +31,33 @@ ELSEWHERE = {
     "xdecode": "use decode(), or map()",
     "rsample": "use ps.Catalog.split, or select()",
     "resampled": "each sample comes once per epoch: use with_epoch(n), repeat()",
+    **dict.fromkeys(("append", "invoke", "stage"), "use compose() with functions of an iterator"),
+    **dict.fromkeys(("create_url_iterator", "iterator", "iterator1"), "use iter()"),
+}
+_METHODS = "associate batched decode detshuffle extract_keys getfirst info map map_dict map_tuple rename rename_keys"
+_METHODS += " rsample select shuffle slice to_tuple transform_with unbatched xdecode with_epoch with_length"
+_DECODERS = "Continue Decoder DecodingError gzfilter handle_extension imagehandler pytorch_weights_only torch_audio"
+_DECODERS += " torch_loads torch_video"
+_PIPELINES = "DataPipeline FluidInterface FluidWrapper MockDataset PipelineStage non_empty pipelinefilter repeatedly"
+# Names of the module webdataset that are left out, and what to use instead.
+NAMES = {
+    name: instead
+    for names, instead in (
+        (_PIPELINES, "use WebDataset and its methods; compose() takes functions of an iterator"),
+        (_METHODS, "call the method of WebDataset"),
+        (_DECODERS, "import it from webdataset, and pass it to decode()"),
+        ("RandomMix RoundRobin", "mix datasets with ps.Mix, or join them with ps.concat"),
+        ("MultiShardSample", "pass the shards of all sources, or mix datasets with ps.Mix"),
+        ("ResampledShards resampled", ELSEWHERE["resampled"]),
+        ("SimpleShardList shardspec", "pass the URLs to WebDataset"),
+        ("ShardWriter", "write into a local folder with webdataset's own, and ps.sync it; or use ps.pack"),
+        ("TarWriter", "use webdataset's own over the file of \"with ps.open(url, 'wb') as file\""),
+        ("numpy_dumps torch_dumps", "import it from webdataset"),
+        ("gopen gopen_schemes", "use ps.open"),
+        ("tarfile_samples tarfile_to_samples", "pass the URLs to WebDataset"),
+        ("Cached LMDBCached LRUCleanup pipe_cleaner", ELSEWHERE["mcached"]),
+    )
+    for name in names.split()
 }
 
 

@@ -9,10 +9,10 @@ byte.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock.checkpoint.dcp import StorageReader, StorageWriter
-from penstock.compat.arguments import overwrite_of
+from penstock.compat.arguments import overwrite_of, refuse_name
 from penstock.compat.filesystem import CheckpointsOf, ObjectFileSystem
 from penstock.compat.s3torchconnector.config import s3_url, store_options
 from penstock.compat.s3torchconnector.dcp.s3_prefix_strategy import DefaultPrefixStrategy
@@ -103,3 +103,10 @@ class S3StorageReader(CheckpointsOf, StorageReader):
         kind = reader_constructor or S3ReaderConstructor.dcp_optimized()
         self.fs = S3FileSystem(region, s3client_config=s3client_config, reader_constructor=kind)
         self.path = path
+
+
+_ABSENT = {"StorageMetadata": "pass prefix_strategy= to S3StorageWriter"}
+
+
+def __getattr__(name: str) -> NoReturn:
+    refuse_name(__name__, name, _ABSENT)
