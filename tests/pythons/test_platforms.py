@@ -39,5 +39,5 @@ def test_named_environments_alone_are_tested(tested):
 
 
 def test_unknown_environment_is_refused():
-    with pytest.raises(SystemExit, match=r"cannot test on 3\.2: one of 3\.11, 3\.12, 3\.13, lowest"):
+    with pytest.raises(SystemExit, match=r"cannot test on 3\.2: one of 3\.11, 3\.12, 3\.13, 3\.14, lowest"):
         platforms.main("3.2")
