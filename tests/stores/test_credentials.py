@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import re
 import select
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import pytest
 
+import penstock.credentials
 from penstock.engine.contracts.credentials import Credentials
 from penstock.errors import Unreachable
 from penstock.stores.credentials import RefreshingCredentials
@@ -327,3 +329,13 @@ def test_renewal_outcomes_are_logged_without_secrets(held, scripted, clock, capl
         ("WARNING", "credentials were renewed, because the store refused the old ones; they expire in 3600 s"),
     ]
     assert "secret" not in caplog.text
+
+
+def test_the_help_of_credentials_names_options_that_exist():
+    about = penstock.credentials.__doc__
+    for name in ("S3Options", "GCSOptions", "AzureOptions", "OSSOptions", "HFOptions", "HTTPOptions"):
+        there = {each.name for each in fields(getattr(penstock, name))}
+        listed = re.search(rf"``{name}`` \(([^)]*)\)|((?:``\w+``,? ?(?:or|with)?\s+)+)of ``{name}``", about)
+        names = re.findall(r"``(\w+)``", listed[1] or listed[2])
+        assert names
+        assert {*names} <= there

@@ -52,7 +52,7 @@ _LEAST_PART = 1 << 20
 _MOST_BYTES = 1 << 20
 _BODY = 256 << 10
 _REFUSED = b"this must not be written"
-_LAST_WINS = "of several writers the last one wins, and Penstock can only look before it writes (docs/stores.md)"
+_LAST_WINS = "of several writers the last one wins, and Penstock can only look before it writes"
 _LEAVES_OUT = (
     "; its releases of March 2024 to July 2025 leave keys out of listings (minio#21463), which Penstock works around: "
     "for other programs, update it"

@@ -181,7 +181,9 @@ def test_advice_names_the_services_own_variables(service, monkeypatch):
     monkeypatch.setenv("R2_ACCESS_KEY_ID", "unknown")
     with pytest.raises(Unauthenticated) as caught:
         ps.list("r2://bucket/").__next__()
-    assert "check the credentials (access_key= or R2_ACCESS_KEY_ID), see docs/credentials.md" in str(caught.value)
+    assert "check the credentials (access_key= or R2_ACCESS_KEY_ID); see help(penstock.credentials)" in str(
+        caught.value
+    )
     monkeypatch.setenv("R2_ACCESS_KEY_ID", service.settings.access_key)
     with pytest.raises(ConfigError, match="pass region='auto' or set R2_REGION") as caught:
         next(ps.list("r2://bucket/", store=ps.S3Options(region="wnam", retry=ps.RetryOptions(attempts=1))))

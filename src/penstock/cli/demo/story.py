@@ -247,7 +247,7 @@ def borrow_prefix(bucket: str, endpoint: str | None, *, keep: bool) -> Iterator[
     """
     root = f"{bucket if '://' in bucket else f's3://{bucket}'}".rstrip("/") + "/"
     if endpoint and not root.startswith("s3://"):
-        raise ConfigError("--endpoint is for s3://; for other stores set the environment (docs/stores.md)")
+        raise ConfigError("--endpoint is for s3://; other stores have variables of their own")
     url = f"{root}penstock-demo-{uuid4().hex[:12]}/"
     with _environment({**os.environ, **({"AWS_ENDPOINT_URL_S3": endpoint} if endpoint else {})}):
         try:

@@ -86,7 +86,7 @@ _NOT_OFFERED = "; the store does not offer this"
 STATUSES: Mapping[int, Meaning] = {
     **dict.fromkeys((301, 302, 307, 308), Meaning(ConfigError, _ELSEWHERE, redirect=True)),
     400: Meaning(Unusable),
-    401: Meaning(Unauthenticated, "; check the credentials, see docs/credentials.md"),
+    401: Meaning(Unauthenticated, "; check the credentials; see help(penstock.credentials)"),
     403: Meaning(
         Forbidden, "; wrong credentials, or no permission for this key: without one to list, a missing key is 403, too"
     ),

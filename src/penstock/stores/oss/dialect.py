@@ -155,7 +155,7 @@ def oss_query(address: Address, credentials: Credentials) -> str:
 
 
 _WAYS = "access_key= or OSS_ACCESS_KEY_ID, credentials_file= or ALIBABA_CLOUD_CREDENTIALS_FILE"
-_KEYS = f"; check the credentials ({_WAYS}), see docs/credentials.md"
+_KEYS = f"; check the credentials ({_WAYS}); see help(penstock.credentials)"
 _EXPIRED = f"; the temporary credentials have expired: renew them (session_token= or OSS_SESSION_TOKEN, {_WAYS})"
 _DENIED = "; these credentials may not do this here; a bucket that lets the requester pay wants requester_pays=True"
 _CLOCK = "; this machine's clock is wrong: set it"

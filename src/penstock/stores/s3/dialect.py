@@ -79,7 +79,7 @@ class Sign(Protocol):
         """Return the header lines to send; see ``s3.signing.Signer.sign``."""
 
 
-_KEYS = "; check the credentials ({keys}), see docs/credentials.md"
+_KEYS = "; check the credentials ({keys}); see help(penstock.credentials)"
 _EXPIRED = "; the temporary credentials have expired, or are no longer valid: renew them ({keys})"
 _REGION = "; pass region= or set {region}"
 _DENIED = "; these credentials may not do this here{payer}"
