@@ -94,7 +94,7 @@ def _refuse(wrong: bool, name: str, instead: str) -> None:
 
 
 def _open_image(data: memoryview, *, raw: bool) -> Image:
-    with require_extras("images need Pillow", PIL="demo"):
+    with require_extras("images need Pillow", PIL="images"):
         from PIL import Image
     return Image.frombytes(*pillow_parts(data)) if raw else Image.open(io.BytesIO(data))
 
