@@ -24,7 +24,7 @@ _HOMES = {
     "verify": "jobs",
     "jobs": "jobs",
     "presign": "objects.presign",
-    **{name: name for name in ("checkpoint", "zarr", "cache", "config", "doctor", "report", "top", "demo")},
+    **{name: name for name in ("checkpoint", "seen", "zarr", "cache", "config", "doctor", "report", "top", "demo")},
 }
 
 

@@ -2,10 +2,13 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import wraps
+from importlib import import_module
 from inspect import signature
+from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -232,3 +235,19 @@ def size_bytes(text: str, flag: str) -> int:
     else:
         raise Unusable(f"{flag} {text!r}: write a number of bytes, or one with k, M or G, like 10k or 4MiB")
     return int(float(found[1]) * factor) if found else 0
+
+
+def import_function(name: str) -> Callable[..., Any]:
+    """Return the object that MODULE:NAME names, found as by ``python -m``."""
+    module, mark, path = name.partition(":")
+    if not (mark and module and path):
+        raise Unusable(f"the function must be MODULE:NAME, such as tokenise:encode, got {name!r}")
+    # At the end: no file in the current directory stands in for an installed module.
+    sys.path.append(str(Path.cwd()))
+    try:
+        found: Any = import_module(module)
+        for each in path.split("."):
+            found = getattr(found, each)
+    except (ImportError, AttributeError) as error:
+        raise Unusable(f"cannot find the function {name}: {error}") from error
+    return found  # type: ignore[no-any-return]

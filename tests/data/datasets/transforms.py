@@ -53,3 +53,9 @@ def numbered(folder: Path, count: int) -> str:
     for index in range(count):
         (folder / f"{index:03d}").write_bytes(str(index).encode())
     return f"{folder}/"
+
+
+def explode_number(sample: Sample) -> int:
+    if sample.key.endswith("3"):
+        raise RuntimeError("boom")
+    return int(sample.read())

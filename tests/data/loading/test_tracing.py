@@ -7,8 +7,7 @@ import torch
 from opentelemetry import context as contexts
 
 import penstock as ps
-from penstock.data.loading.loader import TraceSlot
-from penstock.data.loading.stats import WAIT_RANGE, profile_waits
+from penstock.data.loading.stats import WAIT_RANGE, TraceSlot, profile_waits
 from penstock.events import listeners
 from penstock.observe import OpenTelemetry, to
 from tests.children import forked

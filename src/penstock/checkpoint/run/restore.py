@@ -12,6 +12,7 @@ from penstock.checkpoint.run.store import StepStore, checked_step, download_fold
 from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.encoding import decode_value
 from penstock.checkpoint.torchfile.load import load_torchfile
+from penstock.checkpoint.torchfile.verbs import load_lazily
 from penstock.errors import Changed, CheckpointError, NotFound, PenstockError, Unusable
 from penstock.progress import bar
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from penstock.checkpoint.gather import Object
     from penstock.checkpoint.run.ranks import Ranks
     from penstock.source import Source
 
@@ -53,18 +55,41 @@ class Restore:
     ) -> tuple[int, dict[str, Any]]:
         """Return the step that was read, by default the newest, and its parts: ``state``, ``loader``, ``rng``."""
 
+        def load(of: Object) -> dict[str, Any]:
+            with bar(f"restoring {of.url}", 1, of.size):
+                parts: dict[str, Any] = load_torchfile(
+                    self.source, of, map_location=map_location, weights_only=weights_only
+                )
+            return {name: decode_value(part, name) for name, part in parts.items()}
+
         def read(found: _Found) -> tuple[int, dict[str, Any]]:
-            kind, content = found.manifest.kind, found.manifest.content
-            if kind not in (ONE, SEVERAL) or content.get("step") != found.step:
-                message = f"the checkpoint is a {kind} of step {content.get('step')}"
-                raise CheckpointError(message, url=self.steps.url(found.step))
-            if kind == SEVERAL:
+            if self._check_kind(found) == SEVERAL:
                 return found.step, self._of_ranks(found, into, weights_only=weights_only)
-            committed = found.committed or CommittedCheckpoint(self.source, self.steps.folder(found.step))
-            parts = self._of_one(found.step, committed, map_location=map_location, weights_only=weights_only)
+            parts = self._of_one(found, load)
             return found.step, parts if into is None else {**parts, "state": fill_state(into, parts["state"])}
 
         return self._current(step, read)
+
+    def position(self, step: int | None) -> Any:  # noqa: ANN401  any saved value
+        """Return the position in the data of a step, by default the newest; None: it has none. Reads no tensor."""
+
+        def load(of: Object) -> dict[str, Any]:
+            return {"loader": decode_value(load_lazily(self.source, of, weights_only=True)["loader"], "loader")}
+
+        def read(found: _Found) -> Any:  # noqa: ANN401  see position
+            if self._check_kind(found) == SEVERAL:
+                return self._of_ranks(found, {}, weights_only=True)["loader"]
+            return self._of_one(found, load)["loader"]
+
+        return self._current(step, read)
+
+    def _check_kind(self, found: _Found) -> str:
+        """Return the kind of a checkpoint of values."""
+        kind, content = found.manifest.kind, found.manifest.content
+        if kind not in (ONE, SEVERAL) or content.get("step") != found.step:
+            message = f"the checkpoint is a {kind} of step {content.get('step')}"
+            raise CheckpointError(message, url=self.steps.url(found.step))
+        return kind
 
     def files(self, step: int | None, folder: str | os.PathLike[str]) -> None:
         def read(found: _Found) -> None:
@@ -139,24 +164,21 @@ class Restore:
             said += ", nor is any other" if newest is None else f"; the newest committed step is {newest}"
         return NotFound(said, url=error.url)
 
-    def _of_one(
-        self, step: int, committed: CommittedCheckpoint, *, map_location: object, weights_only: bool
-    ) -> dict[str, Any]:
+    def _of_one(self, found: _Found, load: Callable[[Object], dict[str, Any]]) -> dict[str, Any]:
+        """Return the parts that ``load`` reads of the file of one process."""
+        committed = found.committed or CommittedCheckpoint(self.source, self.steps.folder(found.step))
         names = [name for name in committed.manifest.objects if name.endswith(f"/{STATE}")]
         if len(names) != 1:
-            raise CheckpointError(f"the checkpoint must hold one state, got {len(names)}", url=self.steps.url(step))
+            message = f"the checkpoint must hold one state, got {len(names)}"
+            raise CheckpointError(message, url=self.steps.url(found.step))
         try:
             (of,) = committed.objects(names).values()
-            with bar(f"restoring {self.steps.url(step)}", 1, of.size):
-                parts: dict[str, Any] = load_torchfile(
-                    self.source, of, map_location=map_location, weights_only=weights_only
-                )
+            return load(of)
         except (NotFound, Changed):
-            now = CommittedCheckpoint(self.source, self.steps.folder(step))
+            now = CommittedCheckpoint(self.source, self.steps.folder(found.step))
             if now.etag == committed.etag:
                 raise
-            return self._of_one(step, now, map_location=map_location, weights_only=weights_only)  # it was replaced
-        return {name: decode_value(part, name) for name, part in parts.items()}
+            return self._of_one(found._replace(committed=now), load)  # it was replaced
 
     def _of_ranks(self, found: _Found, into: dict[str, Any] | None, *, weights_only: bool) -> dict[str, Any]:
         torch_module()

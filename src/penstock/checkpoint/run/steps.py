@@ -297,6 +297,33 @@ class CheckpointManager:
             set_generator_states(found["rng"])
         return found["state"]
 
+    def position(self, step: int | None = None) -> dict[str, Any]:
+        """Return the position in the data that was saved with a step, for ``DataLoader.seen``; reads no tensor.
+
+        Costs some requests for the ends of the file, whatever its size.
+
+        Args:
+            step: Number of the step; default: the newest.
+
+        Raises:
+            NotFound: The step does not exist, or no step exists.
+            CheckpointError: The step was saved without ``loader``.
+
+        Example:
+            >>> loader = ps.DataLoader(ps.MapDataset.from_prefix("s3://bucket/train/3/"), batch_size=8)
+            >>> run = ps.CheckpointManager("s3://bucket/seen/")
+            >>> run.save(0, {"weight": torch.zeros(2)}, loader=loader)
+            >>> run.position()["global_batch"]
+            8
+        """
+        torch_module()
+        with operation("restore", str, self._url):
+            found = self._restore(None).position(step)
+        if found is None:
+            raise CheckpointError("the checkpoint has no position in the data: save it with loader=", url=self._url)
+        position: dict[str, Any] = readable(found, "the data's position", self._url)
+        return position
+
     def restore_folder(self, folder: str | os.PathLike[str], step: int | None = None) -> None:
         """Write the files of a step that ``save_folder`` saved to ``folder``, atomically.
 

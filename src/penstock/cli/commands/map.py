@@ -1,20 +1,26 @@
 """``penstock map``: call a function for each sample of a source, and write what it returns into shards."""
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
-import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option, Typer
 
 import penstock as ps
-from penstock.cli.options import JobFolder, JsonOne, OnRay, Part, PartProcesses, Store, in_job, size_bytes, with_store
+from penstock.cli.options import (
+    JobFolder,
+    JsonOne,
+    OnRay,
+    Part,
+    PartProcesses,
+    Store,
+    import_function,
+    in_job,
+    size_bytes,
+    with_store,
+)
 from penstock.cli.output import aside, readable, write_row
 from penstock.display import counted
-from penstock.errors import Unusable
 
 app = Typer()
 
@@ -65,24 +71,9 @@ def map_samples(
     }
     parts = in_job(job, part, ray, processes)
     with aside(parts.get("on")):
-        done = ps.map(source, _find_function(function), dest, format=kind, store=store, **how, **parts)  # type: ignore[arg-type]
+        done = ps.map(source, import_function(function), dest, format=kind, store=store, **how, **parts)  # type: ignore[arg-type]
     text = f"{dest}: {counted(done.outputs, 'output')} of {counted(done.samples, 'sample')} in "
     text += f"{counted(done.shards, 'shard')}, {readable(done.shard_bytes)}"
     counts = {"tokens": done.tokens, "left out": done.left_out, "skipped": done.skipped}
     text += "".join(f", {number:,} {name}" for name, number in counts.items() if number)
     write_row(asdict(done), text + ("" if done.complete else "; other parts are left"), as_json=json)
-
-
-def _find_function(name: str) -> Callable[..., Any]:
-    module, mark, path = name.partition(":")
-    if not (mark and module and path):
-        raise Unusable(f"the function must be MODULE:NAME, such as tokenise:encode, got {name!r}")
-    # At the end: no file in the current directory stands in for an installed module.
-    sys.path.append(str(Path.cwd()))
-    try:
-        found: Any = import_module(module)
-        for each in path.split("."):
-            found = getattr(found, each)
-    except (ImportError, AttributeError) as error:
-        raise Unusable(f"cannot find the function {name}: {error}") from error
-    return found  # type: ignore[no-any-return]

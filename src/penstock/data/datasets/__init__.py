@@ -5,7 +5,8 @@
 3. Each iteration has an epoch, a rank and a worker (``reading/iteration``), and ranks compare what they iterate
    (``consistency``).
 4. ``batched`` and ``stateful``: the state of an iteration, and how it resumes.
-5. ``dataset`` gives the objects of the batches ahead to the loader as items of a reading of ``reading/``. ``concat``
+5. ``inspection``: which samples a batch has, and which batches a run received between two states; nothing is read.
+6. ``dataset`` gives the objects of the batches ahead to the loader as items of a reading of ``reading/``. ``concat``
    and ``mix`` join several datasets.
-6. A transform receives each object as a sample; ``batched`` collates what it returns.
+7. A transform receives each object as a sample; ``batched`` collates what it returns.
 """

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, wraps
 from inspect import signature
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, Self, SupportsIndex
 
 import numpy as np
 import torch.distributed
@@ -22,9 +22,10 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from penstock.data.catalog.catalog import Catalog
 from penstock.data.datasets.consistency import check_same_catalog, check_same_order
+from penstock.data.datasets.inspection import PlannedSample, SeenBatches, plan_batch
 from penstock.data.datasets.stateful import Progress, StatefulIterator
 from penstock.data.order.orders import order_of
-from penstock.data.order.sampling import Cursor, Repeat, SamplingPlan, batch_indices
+from penstock.data.order.sampling import Cursor, SamplingPlan, batch_indices
 from penstock.data.reading.iteration import Iterations, RankIterations, check_batching, has_process_group
 from penstock.data.reading.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
 from penstock.data.reading.runs import fitted_order
@@ -57,6 +58,9 @@ class Resumable:
     Attributes:
         plan: The sampling plan, which assigns samples to batches.
     """
+
+    # Of ``adopted``, for a state whose weights a run changed when it resumed.
+    _new_weights: ClassVar[object] = None
 
     def __init__(self, plan: SamplingPlan, catalog: Contents | None, iterations: Iterations) -> None:
         """Follow ``plan`` over ``catalog``; None: a state cannot detect a different catalog."""
@@ -179,14 +183,69 @@ class Resumable:
         world = self._iterations.rank().world
         return self.plan.state(self.plan.after(cursor, batches, world), world, self._digest())
 
+    def seen(
+        self, until: Mapping[str, Any], since: Mapping[str, Any] | None = None, *, ranks: int | None = None
+    ) -> SeenBatches:
+        """Return the global batches that a run received from the state ``since`` to the state ``until``.
+
+        See ``DataLoader.seen``.
+        """
+        plan, last = self._state_at_end(until)
+        earlier, first = (
+            (plan, last._replace(epoch=0, position=0))
+            if since is None
+            else self._state_at_end(since, self._new_weights)
+        )
+        if first.position == plan.total and last.epoch > first.epoch:
+            first = first._replace(epoch=first.epoch + 1, position=0)
+        if first[:2] > last[:2]:
+            raise Unusable(f"since= must not be later than the state of epoch {last.epoch}, position {last.position}")
+        if plan.begins > first[:2]:
+            raise StateMismatch(
+                f"the weights, the sources or the global batch of this mixture changed at epoch {plan.begins[0]}, "
+                f"position {plan.begins[1]}: pass a state from there as since="
+            )
+        notes = _note_changes(earlier, first, plan, last)
+        other = plan.begins not in (first[:2], earlier.begins)
+        if other or (first.position and first.epoch == last.epoch and first.lanes != last.lanes):
+            raise StateMismatch("these states are of different runs: the later one did not resume from the earlier one")
+        if not first.position or first.epoch == last.epoch:
+            first = first._replace(lanes=last.lanes)
+        own, batch = self._iterations.rank().world, plan.batch
+        if ranks is None:
+            ranks = batch // self.plan.batch if batch % self.plan.batch == 0 else 1
+            ended = last.epoch > first.epoch or last.position == plan.total
+            if ranks != own and ended and plan.tail == "short" and plan.total % batch:
+                notes.append("an incomplete batch repeats samples if it has fewer than ranks: pass ranks= for these")
+        elif batch % whole(ranks, "ranks", 1):
+            raise Unusable(f"ranks must divide the global batch of {batch}, got {ranks}")
+        return SeenBatches(plan, (first, last), ranks, self._describe, tuple(notes))
+
+    def _state_at_end(self, state: object, new_weights: object = None) -> tuple[SamplingPlan, Cursor]:
+        """Return the plan of global batches that led to a state, and where that is."""
+        batch = state.get("global_batch") if isinstance(state, Mapping) else None
+        plan = replace(self.plan, batch=batch) if type(batch) is int and batch > 0 else self.plan
+        return self._understand(plan, state, 1, new_weights, allow_rereads=True)
+
+    def _describe(self, index: int, repeat: bool) -> PlannedSample:  # noqa: FBT001  called by position
+        return PlannedSample(index, "", repeat)
+
     def _resumed(
         self, state: Mapping[str, Any], new_weights: object = None, **allowed: bool
     ) -> tuple[SamplingPlan, Cursor]:
         """Return the plan and the cursor that resume from ``state``; changes nothing."""
-        digest, world = self._digest(), self._iterations.rank().world
+        plan, cursor = self._understand(self.plan, state, self._iterations.rank().world, new_weights, **allowed)
+        self._check_ranks(plan)
+        return plan, cursor
+
+    def _understand(
+        self, plan: SamplingPlan, state: object, world: int, new_weights: object, **allowed: bool
+    ) -> tuple[SamplingPlan, Cursor]:
+        """Return the plan that a state of ``plan`` continues, and its cursor."""
+        digest = self._digest()
         try:
-            plan, given = self.plan.adopted(state, world, new_weights)
-            cursor = plan.resume(given, world, digest, **allowed)
+            plan, given = plan.adopted(state, world, new_weights)
+            return plan, plan.resume(given, world, digest, **allowed)
         except StateMismatch as error:
             if not (isinstance(self._catalog, Catalog) and error.message.startswith("the catalog")):
                 raise
@@ -195,8 +254,6 @@ class Resumable:
                 "differs: save the catalog once (dataset.catalog.save(url)), and open it in every run "
                 "(MapDataset.from_catalog(url))"
             ) from None
-        self._check_ranks(plan)
-        return plan, cursor
 
     def _digest(self) -> str:
         return "" if self._catalog is None else self._catalog.digest
@@ -216,6 +273,21 @@ class Resumable:
     def _ordered(self) -> str:
         """Return the identity of the data whose order the ranks compare."""
         return self._digest() or f"{self.plan.samples} samples"
+
+
+def _note_changes(earlier: SamplingPlan, first: Cursor, plan: SamplingPlan, last: Cursor) -> list[str]:
+    """Return why batches between two states may differ from those that their plans have."""
+    notes, apart = [], last.epoch - first.epoch
+    if apart:
+        ended = f"epoch {first.epoch} is" if apart == 1 else f"epochs {first.epoch} to {last.epoch - 1} are"
+        notes.append(f"{ended} assumed to have been iterated to the end")
+    if earlier.batch != plan.batch and plan.begins == (0, 0):
+        notes.append(
+            f"the global batch is {plan.batch} after one of {earlier.batch}: it is assumed to have changed at since="
+        )
+    if first.lanes != last.lanes and (apart > 1 or (apart and not first.position)):
+        notes.append(f"the number of lanes changed from {first.lanes} to {last.lanes} in an unknown epoch")
+    return notes
 
 
 class BatchableDataset(SampleDataset):
@@ -382,7 +454,10 @@ class Batched(Resumable, TorchIterableDataset[Any]):
             if number >= place.world:
                 raise Unusable(f"rank must be 0 to {place.world - 1}, got {number}")
             place = replace(place, rank=number)
-        return planned(self.plan, cursor, place, batch, self.dataset)
+        return tuple(self._describe(*each) for each in plan_batch(self.plan, cursor, place, batch))
+
+    def _describe(self, index: int, repeat: bool) -> PlannedSample:  # noqa: FBT001  called by position
+        return self.dataset.planned(index, repeat=repeat)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the batches that the latest iteration of this object has delivered.
@@ -449,7 +524,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
             error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
             return
         row, what = found
-        sample = planned(self.plan, cursor, self._iterations.rank(), batch, self.dataset)[row]
+        sample = self._describe(*plan_batch(self.plan, cursor, self._iterations.rank(), batch)[row])
         error.add_note(
             f"cannot collate row {row} of the batch, sample {sample.index}, {public_url(sample.url)}: {what}; return "
             'another value in transform, raise an error there with on_error="skip" to leave the sample out, or pass '
@@ -510,38 +585,6 @@ def _places(value: Any, place: str = "the sample") -> Iterator[tuple[str, str]]:
     yield place, kind
     for name, part in parts:
         yield from _places(part, f"{'' if place == 'the sample' else place}[{name!r}]")
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedSample:
-    """A sample of a batch, which may not have been read yet.
-
-    Attributes:
-        index: Number of the sample in the dataset: ``dataset.catalog[index]``, or ``zarr_dataset.as_map()[index]``.
-        url: URL of its object, as in ``DataLoader.skipped``; for arrays, URL of the first array with the sample's
-            position in it.
-        repeat: Whether the sample is a repeat within this epoch that only fills up a batch.
-        source: Name of its source in a ``ps.Mix``, in whose dataset it has the number ``index``; empty otherwise.
-    """
-
-    index: int
-    url: str
-    repeat: bool
-    source: str = ""
-
-
-def planned(
-    plan: SamplingPlan, cursor: Cursor, rank: Place, batch: int, dataset: BatchableDataset
-) -> tuple[PlannedSample, ...]:
-    """Return the samples of a rank's batch number ``batch`` from ``cursor`` on, in order, at the same cost for any."""
-    place, number = Place(rank=rank.rank, world=rank.world), whole(batch, "a batch's number", 0)
-    count = len(plan.batches(cursor, place))
-    if number >= count:
-        begins = f", from position {cursor.position} on," if cursor.position else ""
-        raise Unusable(f"batch {number} does not exist: epoch {cursor.epoch}{begins} has {count} for each rank, from 0")
-    plan.check_lanes(cursor, place.world)
-    indices = next(batch_indices(plan, plan.after(cursor, number, place.world), place))
-    return tuple(dataset.planned(int(index), repeat=isinstance(index, Repeat)) for index in indices)
 
 
 # Arguments of torch's samplers, with what to write here.

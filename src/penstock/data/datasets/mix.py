@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Never, get_args
 import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
 
-from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample, SourceShare
+from penstock.data.datasets.batched import BatchableDataset, Batched, SourceShare
 from penstock.data.datasets.concat import ConcatIterable, ConcatMap, JoinedDataset, unify_labels
+from penstock.data.datasets.inspection import PlannedSample
 from penstock.data.datasets.iterable import IterableDataset
 from penstock.data.datasets.map import DatasetPart, MapDataset, part_of
 from penstock.data.order.lanes import Lanes
@@ -340,6 +341,7 @@ class MixedBatches(Batched):
 
     plan: MixturePlan
     dataset: MixedDataset
+    _new_weights = True
 
     def sources(self, begun: Cursor, received: int) -> tuple[SourceShare, ...]:
         world = self._iterations.rank().world

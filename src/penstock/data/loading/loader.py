@@ -41,22 +41,21 @@ from penstock.data.loading.decoding import (
     to_device,
 )
 from penstock.data.loading.sendable import ByValue, ended_worker, travel_by_value
-from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, WorkTime, profile_waits
+from penstock.data.loading.stats import LoaderStats, Meter, Stopwatch, TraceSlot, WorkTime, profile_waits
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.reading.reading import OnError
 from penstock.data.reading.sharing import BlockBoard, enter_board
-from penstock.data.region import Slot
 from penstock.display import counted
 from penstock.engine.node.live import Live
 from penstock.errors import Unusable, public_url
-from penstock.events import CONTEXT_BYTES, context, enter
 from penstock.values import check_choice, switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from multiprocessing.context import BaseContext
 
-    from penstock.data.datasets.batched import BatchableDataset, Batched, PlannedSample
+    from penstock.data.datasets.batched import BatchableDataset, Batched
+    from penstock.data.datasets.inspection import PlannedSample, SeenBatches
     from penstock.data.loading.report import LoaderReport
     from penstock.data.loading.stats import Counters, Requests
     from penstock.data.loading.summary import Prices
@@ -460,6 +459,33 @@ class DataLoader:
         """
         return self._batches.inspect(batch, epoch=epoch, rank=rank)
 
+    def seen(
+        self, until: Mapping[str, Any], since: Mapping[str, Any] | None = None, *, ranks: int | None = None
+    ) -> SeenBatches:
+        """Return the global batches that a run received up to a state, such as that of a checkpoint; reads nothing.
+
+        The loader must have the catalog, order, seed and ``tail`` of the run; its ranks, workers, batch size and
+        position do not matter. Takes less than a second at any position of 10⁹ samples.
+
+        Args:
+            until: The later ``state_dict()``.
+            since: The earlier one; default: the beginning of the run. If weights or sources of a mixture changed in
+                between, or the global batch, the state from which the run resumed with them.
+            ranks: Number of ranks that received them, which ``inspect(rank=…)`` and repeats depend on; default:
+                as many as share these global batches at this loader's batch size.
+
+        Returns:
+            The batches as arrays of sample numbers, with ``notes`` that name what the states cannot prove.
+
+        Raises:
+            StateMismatch: A state belongs to another catalog or order, or the two are not of one run.
+            Unusable: ``since`` is later than ``until``, or ``ranks`` do not divide the global batch.
+        """
+        seen = self._batches.seen(until, since, ranks=ranks)
+        if self._on_error == "skip" or self._batches.dataset.skips:
+            seen.notes += ('samples that on_error="skip" left out are included',)
+        return seen
+
     def report(self, prices: Prices | None = None) -> LoaderReport:
         """Return a report on why the training loop waits for batches, with one recommendation.
 
@@ -664,22 +690,3 @@ def _turn() -> Iterator[int]:
 
 def _itself(delivery: T) -> T:
     return delivery
-
-
-class TraceSlot:
-    """The trace context of the latest iteration, in shared memory, so that persistent workers see it, too."""
-
-    def __init__(self) -> None:
-        self._slot = Slot(CONTEXT_BYTES)
-        self._pid = os.getpid()
-
-    def write(self) -> None:
-        """Store the context of this thread when an iteration begins."""
-        if self._pid != os.getpid():
-            # In a forked rank, the parent still uses the old memory.
-            self._slot, self._pid = Slot(CONTEXT_BYTES), os.getpid()
-        self._slot.view[:] = context().ljust(CONTEXT_BYTES, b"\0")
-
-    def enter(self) -> None:
-        """Enter the stored context in a worker when its part of the iteration begins."""
-        enter(bytes(self._slot.view).rstrip(b"\0"))

@@ -21,7 +21,17 @@ import torch
 from penstock.data.region import Region, Slot
 from penstock.engine.node.member import NodeRate, node_status
 from penstock.errors import Unusable
-from penstock.events import HOST_WORDS, HostTimings, Slowest, SlowRequest, counted, measured
+from penstock.events import (
+    CONTEXT_BYTES,
+    HOST_WORDS,
+    HostTimings,
+    Slowest,
+    SlowRequest,
+    context,
+    counted,
+    enter,
+    measured,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -481,3 +491,22 @@ def profile_waits(items: Iterable[T]) -> Generator[T]:
         if item is missing:
             return
         yield item  # type: ignore[misc]  # never ``missing``
+
+
+class TraceSlot:
+    """The trace context of the latest iteration, in shared memory, so that persistent workers see it, too."""
+
+    def __init__(self) -> None:
+        self._slot = Slot(CONTEXT_BYTES)
+        self._pid = os.getpid()
+
+    def write(self) -> None:
+        """Store the context of this thread when an iteration begins."""
+        if self._pid != os.getpid():
+            # In a forked rank, the parent still uses the old memory.
+            self._slot, self._pid = Slot(CONTEXT_BYTES), os.getpid()
+        self._slot.view[:] = context().ljust(CONTEXT_BYTES, b"\0")
+
+    def enter(self) -> None:
+        """Enter the stored context in a worker when its part of the iteration begins."""
+        enter(bytes(self._slot.view).rstrip(b"\0"))

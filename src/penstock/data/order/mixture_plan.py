@@ -110,6 +110,10 @@ class MixturePlan(SamplingPlan):
         stage = self.order.stage
         return stage.position if epoch == stage.epoch else 0
 
+    @property
+    def begins(self) -> tuple[int, int]:
+        return self.order.stage[:2]
+
     def lanes(self, cursor: Cursor, world: int) -> int:
         """Return the number of lanes, which a run keeps: sources are in the middle of their epochs at any time."""
         if not has_lanes(self.order):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsIndex, get_args
 
 import numpy as np
@@ -188,6 +188,11 @@ class SamplingPlan:
         """Return the first position of an epoch that this plan knows: repeats begin there."""
         return 0
 
+    @property
+    def begins(self) -> tuple[int, int]:
+        """Epoch and position from which on this plan knows the order of a run."""
+        return 0, 0
+
     def check_lanes(self, cursor: Cursor, world: int) -> None:
         """Raise ``Unusable`` if a run begins with lanes that the order requires and ``world`` ranks cannot share."""
         asked = self.order.lanes if has_lanes(self.order) else None
@@ -354,26 +359,40 @@ def _shorten_repr(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}…"  # noqa: PLR2004  a line of a terminal
 
 
+class BatchLookup:
+    """The samples of batches in the epoch at a cursor, looked up some thousand positions at a time."""
+
+    def __init__(self, plan: SamplingPlan, cursor: Cursor, world: int, partition: Partition) -> None:
+        """Look up batches of ``partition``, whose batch times ranks is that of ``plan`` times ``world``."""
+        self._total, self._first, self._partition = plan.total, plan.first(cursor.epoch), partition
+        self._lanes, self._indices = plan.lanes(cursor, world), plan.indices(cursor, world)
+
+    def find(
+        self, starts: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return the samples of runs of positions, where each run ends among them, and which of them are repeats."""
+        ends = np.cumsum(sizes)
+        positions = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
+        positions = _dealt(self._partition, self._lanes, positions) if self._lanes > 1 else positions
+        past = np.flatnonzero(positions >= self._total)
+        positions[past] = self._first + (positions[past] - self._total) % (self._total - self._first)
+        return self._indices(positions), ends, past
+
+
 def batch_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[list[int]]:
     """Yield each batch's sample indices, with repeats as ``Repeat``; lazily, some batches ahead, in O(1) memory."""
-    partition, lanes = plan.batches(cursor, place), plan.lanes(cursor, place.world)
-    source, indices = iter(partition), plan.indices(cursor, place.world)
-    first = plan.first(cursor.epoch)
+    partition = plan.batches(cursor, place)
+    source, lookup = iter(partition), BatchLookup(plan, cursor, place.world, partition)
     at_once = _FIRST
     while chunk := list(islice(source, max(1, at_once // plan.batch))):
         at_once = plan.at_once
         starts, stops = np.array(chunk, dtype=np.int64).T
-        sizes = stops - starts
-        ends = np.cumsum(sizes)
-        positions = np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes)
-        positions = _dealt(partition, lanes, positions) if lanes > 1 else positions
-        past = np.flatnonzero(positions >= plan.total)
-        positions[past] = first + (positions[past] - plan.total) % (plan.total - first)
-        samples: list[int] = indices(positions).tolist()
+        found, ends, past = lookup.find(starts, stops - starts)
+        samples: list[int] = found.tolist()
         for at in past.tolist():
             samples[at] = Repeat(samples[at])
-        for end, size in zip(ends.tolist(), sizes.tolist(), strict=True):
-            yield samples[end - size : end]
+        for start, end in pairwise((0, *ends.tolist())):
+            yield samples[start:end]
 
 
 def sample_indices(plan: SamplingPlan, cursor: Cursor, place: Place) -> Iterator[int]:
