@@ -10,6 +10,7 @@ from contextlib import suppress
 from errno import EMFILE, ENFILE
 from resource import RLIMIT_NOFILE, getrlimit
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from penstock.engine.contracts.exchange import Response
 from penstock.errors import Bug, ConfigError, Damaged, InvalidURL, NoSpace, PenstockError, TimedOut, Unreachable
@@ -29,6 +30,8 @@ _SILENT = "; check {where}, and proxies and firewalls on the way"
 _ANOTHER_WORDS = ("target host", "does not match", "mismatch")
 # Messages of OpenSSL (old and new), GnuTLS and Secure Transport for a first response that is not a TLS record.
 _NO_TLS_WORDS = ("wrong version number", "http request", "unexpected tls packet", "record layer failure")
+# Begins with the proxy: ``host:port (http_proxy)``.
+_THROUGH = "; the request goes through the proxy {proxy}: check that it runs and may reach the server, or {without}"
 _SSL_CONNECT_ERROR, _PEER_FAILED = 35, 60
 _HUNG_UP_CODES, _SILENT_CODE = (52, 56), 28
 
@@ -37,7 +40,7 @@ _HUNG_UP_CODES, _SILENT_CODE = (52, 56), 28
 KINDS: dict[int, tuple[type[PenstockError], str]] = {
     1: (InvalidURL, ""),  # UNSUPPORTED_PROTOCOL
     3: (InvalidURL, ""),  # URL_MALFORMAT
-    5: (Unreachable, "; check the proxy"),  # COULDNT_RESOLVE_PROXY
+    5: (Unreachable, ""),  # COULDNT_RESOLVE_PROXY
     6: (Unreachable, "; check {where}"),  # COULDNT_RESOLVE_HOST
     7: (Unreachable, "; check {where}, and that the server runs"),  # COULDNT_CONNECT
     8: (Unreachable, ""),  # WEIRD_SERVER_REPLY
@@ -62,19 +65,21 @@ KINDS: dict[int, tuple[type[PenstockError], str]] = {
     90: (ConfigError, _TLS_ADVICE),  # SSL_PINNEDPUBKEYNOTMATCH
     91: (ConfigError, _TLS_ADVICE),  # SSL_INVALIDCERTSTATUS
     92: (Unreachable, ""),  # HTTP2_STREAM
-    97: (Unreachable, "; check the proxy"),  # PROXY
+    97: (Unreachable, ""),  # PROXY
     100: (Damaged, ""),  # TOO_LARGE: headers beyond libcurl's bounds
 }
 
+# Codes of a connection that failed on its way: a proxy may be the cause.
+_ON_THE_WAY = (5, 7, 28, 35, 52, 56, 97)
 # Codes that libcurl returns if it cannot open a socket, resolver or file, for whatever reason.
 _UNOPENED = (2, 5, 6, 7, 27, 35, 45, 58, 77)
 
 
-def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False) -> PenstockError:
+def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False, through: str = "") -> PenstockError:
     """Return the error for libcurl's ``code``, with libcurl's message ``words`` for this failure.
 
     ``where`` names the settings of the store's host, its endpoint first. ``strange``: nothing has ever come from there,
-    so that a connection that ends may mean a different protocol.
+    so that a connection that ends may mean a different protocol. ``through`` is the advice of ``name_proxy``.
     """
     endpoint = where.partition(", ")[0]
     if code in _UNOPENED and (advice := advise_on_open_files()):
@@ -83,7 +88,9 @@ def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False) -
     if code == _SSL_CONNECT_ERROR and any(each in words.lower() for each in _NO_TLS_WORDS):
         return ConfigError(words + _NO_TLS.format(endpoint=endpoint))
     kind, advice = KINDS.get(code, (Bug, f"; libcurl code {code}"))
-    if code == _PEER_FAILED and any(each in words.lower() for each in _ANOTHER_WORDS):
+    if through and code in _ON_THE_WAY and (strange or "proxy" in words.lower()):
+        advice = through
+    elif code == _PEER_FAILED and any(each in words.lower() for each in _ANOTHER_WORDS):
         advice = _ANOTHER
     elif strange and code in _HUNG_UP_CODES:
         advice = _HUNG_UP
@@ -91,7 +98,35 @@ def fault(code: int, words: str, where: str = WHERE, *, strange: bool = False) -
         advice = _HUNG_UP_TLS
     elif strange and code == _SILENT_CODE:
         advice = _SILENT
-    return kind(words + advice.format(where=where, endpoint=endpoint))
+    return kind(words + (advice if advice is through else advice.format(where=where, endpoint=endpoint)))
+
+
+def name_proxy(url: str, given: str | None) -> str:
+    """Return advice that names the proxy of a request, without its password; empty if it has none.
+
+    ``given`` is ``TransportOptions.proxy``. Without it, libcurl reads the environment.
+    """
+    if given is not None:
+        return _advise_on_proxy(given, "TransportOptions(proxy=…)", 'pass proxy=""') if given else ""
+    parts = urlsplit(url)
+    # libcurl ignores HTTP_PROXY: a web server passes a client's Proxy header on under that name.
+    names = [f"{parts.scheme}_proxy", *(["HTTPS_PROXY"] if parts.scheme == "https" else []), "all_proxy", "ALL_PROXY"]
+    name = next((each for each in names if os.environ.get(each)), "")
+    if not name or _is_direct(parts.hostname or ""):
+        return ""
+    return _advise_on_proxy(os.environ[name], name, "name the host in no_proxy")
+
+
+def _advise_on_proxy(proxy: str, setting: str, without: str) -> str:
+    host = proxy.rpartition("@")[2].rpartition("://")[2].partition("/")[0]
+    return _THROUGH.format(proxy=f"{host} ({setting})", without=without)
+
+
+def _is_direct(host: str) -> bool:
+    """Return whether ``no_proxy`` names a host, or a domain that it is in."""
+    names = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    listed = [each.strip().lstrip(".").lower() for each in names.split(",") if each.strip()]
+    return any(each in ("*", host) or host.endswith(f".{each}") for each in listed)
 
 
 def ours(error: BaseException) -> PenstockError:

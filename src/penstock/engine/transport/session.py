@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
 from penstock.engine.contracts.exchange import Response
-from penstock.engine.transport.codes import WHERE, fault, ours
+from penstock.engine.transport.codes import WHERE, fault, name_proxy, ours
 from penstock.engine.transport.easy import CUT, WRITE_ERROR, Easy
 from penstock.engine.transport.libcurl import OK, ConnectionPool
 from penstock.errors import Bug, ConfigError
@@ -170,6 +170,7 @@ class Transfer:
         easy, session = self.easy, self.session
         limit, sampling = session.limit, session.sampling
         try:
+            url = easy.request.url if easy.request is not None else ""
             response = easy.unload(code)
             if easy.guarded and easy.went_inward():
                 return Response(fault=ConfigError(_INWARD))
@@ -180,7 +181,9 @@ class Transfer:
                     session.answered = True
                     limit.locate(easy.first_byte_s())
             elif code not in (WRITE_ERROR, CUT):
-                response.fault = fault(code, easy.explain(code), session.where, strange=not session.answered)
+                through = name_proxy(url, session.options.proxy)
+                words, strange = easy.explain(code), not session.answered
+                response.fault = fault(code, words, session.where, strange=strange, through=through)
             left = sampling.left = sampling.left - 1
             if left <= 0 or listening():
                 response.first_byte_s, response.body_s = max(0.0, easy.first_byte_s()), max(0.0, easy.body_s())

@@ -93,6 +93,7 @@ STATUSES: Mapping[int, Meaning] = {
     404: Meaning(NotFound, "; no such key, or no such bucket: check both, and {where}"),
     **dict.fromkeys((405, 501), Meaning(Unsupported, _NOT_OFFERED)),
     **dict.fromkeys((408, 504), Meaning(TimedOut)),
+    407: Meaning(Unauthenticated, "; the proxy wants credentials: pass TransportOptions(proxy=…)"),
     409: Meaning(Conflict),
     411: Meaning(Bug),
     412: Meaning(PreconditionFailed),

@@ -195,7 +195,6 @@ _STATUSES: Mapping[int, Meaning] = {
         Forbidden, "; it needs credentials (HTTPOptions) or has no index; a signed URL may have expired or be cut short"
     ),
     404: Meaning(NotFound, "; no such file: check the path"),
-    407: Meaning(Unauthenticated, "; the proxy wants credentials: pass TransportOptions(proxy=…)"),
     410: Meaning(NotFound, "; it is gone for good"),
     451: Meaning(Forbidden, "; it may not be shown for legal reasons"),
 }
