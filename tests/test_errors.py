@@ -2,6 +2,8 @@
 
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,47 @@ def test_every_error_is_one_of_ours_and_crosses_processes_whole(kind):
     assert vars(again) == vars(error)
     assert str(again) == str(error) == "what happened [s3://b/k] (gave up after 3 attempts in 1.5 s)"
     assert str(kind("only words")) == "only words", "DataLoader makes a worker's error anew from its text"
+
+
+CELL = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell()
+shell.run_cell("import penstock as ps\\ndef look(url):\\n    return ps.open(url).read()")
+shell.run_cell('look("memory://no-such-bucket/key")')
+"""
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_notebook_shows_frames_of_the_user_and_penstock_s_on_demand(full, tmp_path):
+    environ = {"IPYTHONDIR": str(tmp_path), "PATH": "", **({"PENSTOCK_TRACEBACK": "full"} if full else {})}
+    shown = subprocess.run(
+        [sys.executable, "-c", CELL], capture_output=True, text=True, check=True, env=environ, timeout=120
+    ).stdout
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert "no-such-bucket" in shown
+    assert 'look("memory://no-such-bucket/key")' in shown
+    assert "return ps.open(url).read()" in shown
+    assert ("penstock/verbs.py" in shown) is full
+    assert (len(shown.splitlines()) <= 8) is not full
+
+
+def test_short_traceback_has_notes_and_causes_and_a_bug_is_shown_in_full():
+    try:
+        try:
+            raise OSError("disk on fire")
+        except OSError as cause:
+            error = NotFound("no key", url="s3://b/k")
+            error.add_note("while sample 3 was read")
+            raise error from cause
+    except NotFound as error:
+        lines = error._render_traceback_()
+    assert lines[-4:] == [
+        "penstock.errors.NotFound: no key [s3://b/k]",
+        "while sample 3 was read",
+        "caused by:",
+        "OSError: disk on fire",
+    ]
+    assert not hasattr(errors.Bug("x"), "_render_traceback_")
 
 
 def test_worst_of_several_failures_is_the_one_that_a_retry_mends_least():

@@ -21,15 +21,17 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from contextlib import contextmanager
 from errno import EDQUOT, ENOSPC
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 __all__ = [
     "AlreadyExists",
@@ -229,9 +231,39 @@ class PenstockError(Exception):
             text = f"{text} (gave up after {self.attempts} attempts in {self.elapsed_s:.1f} s)"
         return text
 
+    @property
+    def _render_traceback_(self) -> Callable[[], list[str]]:
+        """Function by which IPython renders the error, without Penstock's own frames.
+
+        A ``Bug``, and with ``PENSTOCK_TRACEBACK=full`` every error, has no such attribute, so IPython shows all frames.
+        """
+        if isinstance(self, Bug) or os.environ.get("PENSTOCK_TRACEBACK") == "full":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute '_render_traceback_'")
+        return partial(_render_outer_frames, self)
+
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle with all attributes: DataLoader re-raises a worker's error in the parent process."""
         return (_rebuild, (type(self), self.message), self.__dict__.copy())
+
+
+_INNER = ("penstock", "IPython")
+
+
+def _render_outer_frames(error: PenstockError) -> list[str]:
+    """Return the lines of a traceback with the frames of the user and of other libraries, and the error with causes."""
+    import traceback
+
+    walked = [*traceback.walk_tb(error.__traceback__)]
+    outer = [each for each in walked if str(each[0].f_globals.get("__name__")).partition(".")[0] not in _INNER]
+    lines = ["Traceback (most recent call last; PENSTOCK_TRACEBACK=full shows the frames inside Penstock):"]
+    lines += traceback.StackSummary.extract(iter(outer)).format()
+    cause: BaseException | None = error
+    while cause is not None:
+        lines += traceback.format_exception_only(cause)
+        cause = cause.__cause__
+        if cause is not None:
+            lines.append("caused by:")
+    return "".join(each if each.endswith("\n") else f"{each}\n" for each in lines).splitlines()
 
 
 def _rebuild(kind: type[PenstockError], message: str) -> PenstockError:
