@@ -116,6 +116,17 @@ def test_transforms_in_pure_python_that_share_one_lock_are_named():
     assert "num_workers=" in report.recommendation
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_transforms_that_wait_get_more_threads(workers):
+    with Scripted(plants.objects("decode")) as server:
+        report, _ = plants.named(plants.loader("decode", server.url, workers), "decode")
+    assert report.recommendation.startswith("Transforms wait for ")
+    # On a busy machine, workers count as more awake than they are, and get more workers.
+    assert "decode_threads=" in report.recommendation or workers
+    assert sum(each.demanded_s for each in report.workers) < sum(each.working_s for each in report.workers)
+    assert sum(each.used_s for each in report.workers) > 0
+
+
 def test_each_rank_of_a_group_reports_on_itself():
     with Scripted(plants.objects("first byte")) as server:
         meeting = f"tcp://127.0.0.1:{free_port()}"

@@ -18,6 +18,7 @@ from penstock.data.loading.decoding import mover
 from penstock.data.loading.stats import (
     KEPT,
     Counters,
+    GilProbe,
     LoaderStats,
     ReaderStats,
     Requests,
@@ -509,6 +510,28 @@ def test_a_thread_that_runs_demands_a_processor():
 def test_a_thread_that_waits_for_something_demands_none():
     demanded, _, passed = demand_of(lambda: threading.Event().wait(0.2))
     assert demanded <= passed - 0.15, "0.2 s of it asleep"
+
+
+def test_probe_finds_the_lock_held_by_pure_python_and_free_while_threads_sleep():
+    def probe(work):
+        gil, stop = GilProbe(), threading.Event()
+        threads = [threading.Thread(target=work, args=(stop,)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        while gil.probes < 8:
+            gil.probe()
+        stop.set()
+        for thread in threads:
+            thread.join()
+        return gil.share
+
+    def hold(stop):
+        while not stop.is_set():
+            sum(range(10_000))
+
+    assert GilProbe().share == 0.0
+    assert probe(hold) >= 0.6
+    assert probe(threading.Event.wait) <= 0.4
 
 
 def test_demand_equals_cpu_time_without_kernel_schedstat(monkeypatch, tmp_path):

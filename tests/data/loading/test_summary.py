@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
@@ -21,6 +21,7 @@ from penstock.data.loading.summary import (
     common_prefix,
     host_report,
     main_cause,
+    measure_sleep,
 )
 from penstock.errors import Unusable
 from penstock.events import HostTimings, Timings
@@ -118,9 +119,7 @@ def test_a_wait_for_bytes_has_the_cause_that_its_requests_had(cause, hosts, coun
     ("cause", "counts"),
     [
         ("decode", {"working_s": 350.0, "demanded_s": 350.0}),
-        ("decode", {"working_s": 350.0, "demanded_s": 10.0}),  # transforms that wait for something else
-        ("python", {"working_s": 380.0, "demanded_s": 100.0}),
-        ("decode", {"working_s": 380.0, "demanded_s": 280.0}),
+        ("decode", {"working_s": 380.0, "demanded_s": 100.0}),  # transforms that wait for something else
         ("collate", {"working_s": 180.0, "collating_s": 170.0, "demanded_s": 180.0}),
         ("opening", {"working_s": 180.0, "opening_s": 60.0}),
         ("device", {"working_s": 180.0, "pinning_s": 170.0, "demanded_s": 180.0}),
@@ -128,6 +127,30 @@ def test_a_wait_for_bytes_has_the_cause_that_its_requests_had(cause, hosts, coun
 )
 def test_busy_threads_are_attributed_to_their_main_activity(cause, counts):
     assert named(LoaderStats(9, 90, 90.0, 10.0, (made(**counts),))) == cause
+
+
+@pytest.mark.parametrize(("held", "cause"), [(0.0, "decode"), (0.3, "decode"), (0.4, "python"), (1.0, "python")])
+def test_transforms_count_as_python_where_the_lock_is_held(held, cause):
+    for threads in (1, 4):
+        counted = LoaderStats(9, 90, 90.0, 10.0, (made(working_s=90.0 * threads),), gil_held=held)
+        assert named(counted, [], Parallelism(0, threads, 1)) == cause
+    assert named(replace(counted, workers=(made(working_s=80.0),) * 4), [], WORKERS) == "decode"
+
+
+@pytest.mark.parametrize(
+    ("asleep", "setup", "counts"),
+    [
+        (0.9, Setup(0, 2, 8, 2, 32), {"working_s": 200.0, "demanded_s": 20.0, "used_s": 30.0}),
+        (0.0, Setup(0, 2, 8, 2, 32), {"working_s": 200.0, "demanded_s": 20.0, "used_s": 640.0}),  # a library's threads
+        (0.0, Setup(0, 2, 8, 2, 32), {"working_s": 200.0, "demanded_s": 210.0}),
+        (0.0, Setup(0, 2, 8, 2, 32), {}),
+        (0.9, Setup(4, 1, 8, 2, 32), {"working_s": 100.0, "demanded_s": 10.0, "used_s": 100.0}),
+        (0.0, Setup(8, 1, 8, 2, 32), {"working_s": 100.0, "demanded_s": 10.0, "used_s": 90.0}),
+    ],
+)
+def test_transforms_sleep_only_where_processors_are_free(asleep, setup, counts):
+    stats = LoaderStats(9, 90, 90.0, 10.0, (made(**counts),) * max(1, setup.num_workers))
+    assert measure_sleep(stats, setup) == pytest.approx(asleep)
 
 
 def made(**counts):
@@ -192,7 +215,8 @@ def test_the_causes_have_all_seconds_and_none_is_negative(loop, rows, hosts, at_
 
 
 SETUPS = [Setup(0, 2, 8, 2, 32), Setup(0, 8, 8, 2, 32), Setup(0, 1, 1, 2, 32), Setup(2, 1, 8, 2, 32)]
-SETUPS += [Setup(8, 1, 8, 2, 32), Setup(0, 2, 8, 2, 32, scattered=True)]
+SETUPS += [Setup(8, 1, 8, 2, 32), Setup(0, 2, 8, 2, 32, asleep=0.9), Setup(4, 1, 8, 2, 32, asleep=0.5)]
+SETUPS += [Setup(0, 2, 8, 2, 32, scattered=True)]
 ARGUMENTS = {*inspect.signature(ps.DataLoader).parameters, "persistent_workers", "transform"}
 
 
@@ -213,10 +237,34 @@ def test_without_a_cause_nothing_is_to_be_changed():
 
 def test_more_threads_or_processes_are_recommended_only_where_there_are_processors():
     assert "decode_threads= (now 2) up to 8" in advice("decode", SETUPS[0])
-    assert "num_workers=8" in advice("decode", SETUPS[1])
+    assert "num_workers" not in advice("decode", SETUPS[1])
     assert "num_workers" not in advice("decode", SETUPS[2])
     assert "num_workers= (now 2) up to 8" in advice("decode", SETUPS[3])
     assert "num_workers" not in advice("decode", SETUPS[4])
+
+
+@pytest.mark.parametrize(
+    ("setup", "words"),
+    [
+        (Setup(0, 2, 2, 2, 16, asleep=0.96), "pass decode_threads=32 (now 2) and prefetch=3 (now 2: 32 samples), so"),
+        (Setup(0, 2, 2, 2, 64, asleep=0.5), "pass decode_threads=4 (now 2), so that"),
+        (Setup(0, 16, 2, 2, 2, asleep=0.9), "pass decode_threads=32 (now 16) and prefetch=17 (now 2: 4 samples), so"),
+        (Setup(0, 32, 2, 20, 2, asleep=0.9), "pass decode_threads=64 (now 32) and prefetch=33 (now 20: 40 samples)"),
+        (
+            Setup(2, 1, 2, 2, 64, asleep=0.9),
+            "pass num_workers=0 and decode_threads=20 (now num_workers=2), so that more of them wait at once.",
+        ),
+        (Setup(4, 1, 4, 2, 64, asleep=0.5), "raise num_workers= (now 4) to 8, so"),
+    ],
+)
+def test_transforms_that_wait_get_more_threads_and_the_samples_for_them(setup, words):
+    assert words in advice("decode", setup)
+
+
+def test_pure_python_gets_processes_only_where_there_are_processors():
+    assert "num_workers=8" in advice("python", SETUPS[0])
+    assert "num_workers=8" in advice("python", Setup(0, 16, 2, 2, 32)), "threads that share the lock also wait"
+    assert "num_workers" not in advice("python", SETUPS[2])
 
 
 def test_blocks_are_recommended_where_small_samples_of_shards_cost_requests():

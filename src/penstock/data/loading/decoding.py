@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 
-from penstock.data.loading.stats import demanded_s
+from penstock.data.loading.stats import GilProbe, demanded_s
 from penstock.data.reading.reading import Delivery, OnError, attempt, remaining
 from penstock.engine.waiting import LOOK_S, Wakeup, may_wait
 from penstock.errors import Unusable
@@ -44,6 +44,7 @@ class DecodeOptions:
     # Function that adds to an error of ``finish`` which sample of the batch has it; None: nothing is added.
     explain: Callable[[BaseException, list[Any], Cursor, int], None] | None = None
     after: Callable[[Any], Any] | None = None  # function of the batch, called on the same thread
+    gil: GilProbe = field(default_factory=GilProbe)  # used by the threads, between their items
 
 
 @dataclass(slots=True)
@@ -189,6 +190,7 @@ class _Shared:
                     look_s, self.demanded_s[number] = began_s + LOOK_S, demanded_s()
                 self._make(item)
                 self.working_s[number] += monotonic() - began_s
+                self.options.gil.probe()
         finally:
             self.demanded_s[number] = demanded_s()
 

@@ -308,7 +308,8 @@ class DataLoader:
         collate, pin = Stopwatch(batches.collate_fn), Stopwatch(pin_batch)
         made = Stopwatch(self._made) if self._made is not None else None
         after = chained(made, pin if self.pin_memory else None)
-        options = DecodeOptions(self._threads, self._prefetch, self._on_error, collate, batches.explain, after)
+        functions = collate, batches.explain, after
+        options = DecodeOptions(self._threads, self._prefetch, self._on_error, *functions, self._metering().gil)
         pool = DecodePool(reading, cursor, options)
 
         def work() -> WorkTime:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import platform
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from html import escape
 from math import floor, log10
@@ -25,6 +25,7 @@ from penstock.data.loading.summary import (
     causes,
     host_report,
     main_cause,
+    measure_sleep,
 )
 from penstock.data.reading.iteration import resolve
 from penstock.data.reading.reading import SampleDataset
@@ -419,13 +420,13 @@ def report(
     stats, requests, place = meter.stats(), meter.requests, resolve(None)
     hosts, total = requests.hosts(), stats.total
     found = causes(stats, hosts, _at_once(setup))
-    cause = main_cause(stats, found)
+    cause, advised = main_cause(stats, found), replace(setup, asleep=measure_sleep(stats, setup))
     slowest = tuple(each._replace(url=public_url(each.url)) for each in requests.slowest())
     reports = sorted((host_report(name, each) for name, each in hosts.items()), key=lambda each: -each.responses)
     return LoaderReport(
         Summary(
             cause=cause,
-            recommendation=advice(cause, setup, [each.url for each in slowest]),
+            recommendation=advice(cause, advised, [each.url for each in slowest]),
             waiting_s=stats.waiting_s,
             computing_s=stats.computing_s,
             causes=found,

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import astuple, dataclass
 from math import isfinite
 from pathlib import Path
-from time import monotonic, thread_time
+from time import monotonic, process_time, sleep, thread_time
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import torch
@@ -199,7 +199,7 @@ def lives(pid: int) -> bool:
 _WORDS: Final = 24  # of 8 bytes: three cache lines, which no other worker writes to
 _OWNER, _FIRST = 1, 2  # word 0: the worker's number, from 1
 _COUNTS: Final = 9  # words with counts; seconds follow
-_STOP: Final = _FIRST + _COUNTS + 8  # end of the seconds
+_STOP: Final = _FIRST + _COUNTS + 9  # end of the seconds
 # Iterations over one loader that may be open at once; further ones are not counted.
 _GENERATIONS: Final = 8
 _NS: Final = 1_000_000_000
@@ -228,11 +228,12 @@ class ReaderStats:
             reads back.
         collating_s: Seconds of ``working_s`` spent in ``collate_fn``.
         pinning_s: Seconds of ``working_s`` in which threads copied batches into page-locked memory.
-        demanded_s: Seconds that decoding threads used a processor or waited for one, in sum. In the rest of
-            ``working_s`` they waited for Python's lock (the GIL), or inside a transform. 0.0 for a process.
+        demanded_s: Seconds that the threads of transforms used a processor or waited for one, in sum. In the rest of
+            ``working_s`` they waited for Python's lock (the GIL), or inside a transform.
         elapsed_s: Seconds that iterations were open, in sum.
         opening_s: Seconds before the first requests of each iteration were sent: a process imports modules, looks for
             credentials and starts its thread for requests. Not part of ``waiting_s`` and ``working_s``.
+        used_s: Processor seconds of the whole process while iterations were open.
     """
 
     batches: int = 0
@@ -252,6 +253,7 @@ class ReaderStats:
     demanded_s: float = 0.0
     elapsed_s: float = 0.0
     opening_s: float = 0.0
+    used_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -275,6 +277,8 @@ class LoaderStats:
         computing_s: Seconds between receiving a batch and asking for the next one.
         workers: Counts of each worker process; with ``num_workers=0``, one item for the decoding threads.
         moving_s: Seconds of ``waiting_s`` in which the training loop's own thread moved batches to ``device``.
+        gil_held: Share of samples, at most 20 a second, in which a decoding thread waited over 2 ms for Python's lock
+            (the GIL); 0.0 with worker processes, and with one thread, which has the lock to itself.
     """
 
     batches: int
@@ -283,6 +287,7 @@ class LoaderStats:
     computing_s: float
     workers: tuple[ReaderStats, ...]
     moving_s: float = 0.0
+    gil_held: float = 0.0
 
     @property
     def utilisation(self) -> float:
@@ -302,7 +307,7 @@ class CounterRow:
         self._words = words
         self._before: list[int] = words[_FIRST:_STOP].tolist()
         self._made = [0, 0, 0]
-        self._began_s = monotonic()
+        self._began_s, self._used_s = monotonic(), process_time()
 
     def add(self, delivery: Delivery) -> None:
         """Count a batch; ``write`` publishes the count."""
@@ -315,7 +320,8 @@ class CounterRow:
         reads = counts.requests, counts.retries, counts.errors, counts.size_bytes, counts.cached, counts.read_bytes
         elapsed_s = monotonic() - self._began_s
         worked = work.working_s, counts.starved_s, work.collating_s, work.pinning_s, work.demanded_s
-        seconds = [int(each * _NS) for each in (counts.waiting_s, *worked, elapsed_s, counts.opening_s)]
+        whole = elapsed_s, counts.opening_s, process_time() - self._used_s
+        seconds = [int(each * _NS) for each in (counts.waiting_s, *worked, *whole)]
         for at, (before, now) in enumerate(zip(self._before, (*self._made, *reads, *seconds), strict=True), _FIRST):
             self._words[at] = before + now
 
@@ -323,7 +329,7 @@ class CounterRow:
         self, deliveries: Iterable[Delivery], counts: ReadCounts, collate: Stopwatch[list[Any], Any]
     ) -> Generator[Delivery]:
         """Yield a worker's batches, each counted before it is yielded; at the end, release the row."""
-        work = WorkTime()
+        work, before_s = WorkTime(), demanded_s()
         iterator = iter(deliveries)
         try:
             while True:
@@ -332,7 +338,7 @@ class CounterRow:
                     delivery = next(iterator, None)
                 finally:
                     work.working_s += monotonic() - began_s - (counts.waiting_s + counts.opening_s - apart_s)
-                    work.collating_s = collate.seconds
+                    work.collating_s, work.demanded_s = collate.seconds, demanded_s() - before_s
                 if delivery is None:
                     return
                 self.add(delivery)
@@ -410,6 +416,7 @@ class Meter:
         self._batches = self._samples = 0
         self._waiting_s = self._computing_s = 0.0
         self.requests = Requests(workers)
+        self.gil = GilProbe()
 
     def metered(self, deliveries: Iterable[Delivery]) -> Generator[Delivery]:
         """Yield deliveries to the training loop; time before each counts as waiting, time after it as computing."""
@@ -430,7 +437,8 @@ class Meter:
 
     def stats(self) -> LoaderStats:
         seconds = self._waiting_s, self._computing_s
-        return LoaderStats(self._batches, self._samples, *seconds, self.counters.read(), self.moving.seconds)
+        workers, moving_s = self.counters.read(), self.moving.seconds
+        return LoaderStats(self._batches, self._samples, *seconds, workers, moving_s, self.gil.share)
 
 
 def _sum(each: Iterable[ReaderStats]) -> ReaderStats:
@@ -468,10 +476,49 @@ def demanded_s() -> float:
     In the rest of its time, the thread waited for locks (Python's GIL among them), files or the network. If the kernel
     does not report how long the thread was ready, only the seconds that it ran are returned.
     """
+    return sum(_processor_s())
+
+
+def _processor_s() -> tuple[float, float]:
+    """Return the seconds that this thread ran, and those that it was ready and waited for a processor, if known."""
     with suppress(OSError, ValueError):
         ran, waited, *_ = _SCHEDSTAT.read_bytes().split()
-        return (int(ran) + int(waited)) / _NS
-    return thread_time()
+        return int(ran) / _NS, int(waited) / _NS
+    return thread_time(), 0.0
+
+
+_PROBE_S: Final = 0.0001
+_PROBES_S: Final = 0.05  # interval of probes
+_HELD_S: Final = 0.002  # a thread that waits for the GIL asks for it after 5 ms; most calls of C keep it for less
+
+
+class GilProbe:
+    """Samples of whether Python's lock (the GIL) is held, taken by the decoding threads between their items.
+
+    A thread sleeps for a tenth of a millisecond. If it continues over 2 ms late, and did not wait for a processor,
+    another thread held the lock. A lost update does no harm.
+    """
+
+    __slots__ = ("_next_s", "held", "probes")
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+        self.probes = self.held = 0
+
+    @property
+    def share(self) -> float:
+        return self.held / self.probes if self.probes else 0.0
+
+    def probe(self) -> None:
+        """Take a sample, at most 20 a second for all threads together."""
+        if monotonic() < self._next_s:
+            return
+        self._next_s = monotonic() + _PROBES_S
+        (_, before_s), began_s = _processor_s(), monotonic()
+        sleep(_PROBE_S)
+        late_s = monotonic() - began_s - _PROBE_S
+        self.probes += 1
+        self.held += late_s - (_processor_s()[1] - before_s) > _HELD_S
 
 
 WAIT_RANGE = "penstock.DataLoader.__next__"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from math import isfinite
+from math import ceil, isfinite
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from penstock.errors import Unusable
@@ -244,6 +244,7 @@ class Setup:
     prefetch: int  # batches ahead
     batch_size: int  # samples per batch
     scattered: bool = False  # whether small samples of shards are each read by one request
+    asleep: float = 0.0  # share of the time of transforms in which they waited while processors were free
 
 
 def advice(cause: Cause | None, setup: Setup, slowest: Sequence[str] = ()) -> str:
@@ -315,6 +316,8 @@ _OTHERS: Final[dict[Cause, str]] = {
 
 
 def _decode(setup: Setup) -> str:
+    if setup.asleep >= _LEAST_ASLEEP:
+        return _wait_at_once(setup)
     if setup.num_workers and setup.num_workers < setup.processors:
         count = f"num_workers= (now {setup.num_workers})"
         return f"Transforms are the limit: raise {count} up to {setup.processors} processors."
@@ -323,14 +326,30 @@ def _decode(setup: Setup) -> str:
             f"Transforms are the limit: raise decode_threads= (now {setup.decode_threads}) up to {setup.processors} "
             "processors."
         )
-    if not setup.num_workers and setup.processors > 1:
-        return (
-            "Transforms are the limit, and all processors have a thread: pass a cheaper transform=, or, if it is pure "
-            f"Python, num_workers={setup.processors}."
-        )
     return (
         "Transforms are the limit, and all processors are in use: pass a cheaper transform=, or store smaller samples."
     )
+
+
+def _wait_at_once(setup: Setup) -> str:
+    """Return advice for transforms that wait: more threads, and as many samples as these need."""
+    running = max(1 - setup.asleep, 0.01)
+    waits = f"Transforms wait for {setup.asleep:.0%} of their time (for a service, a disk, a lock, a sleep)"
+    if setup.num_workers and setup.num_workers * running >= _FEW_PROCESSORS:
+        # Threads that also run Python would use no more than one processor.
+        more = min(round(setup.num_workers / running), 2 * setup.num_workers)
+        return f"{waits}: raise num_workers= (now {setup.num_workers}) to {more}, so that more of them wait at once."
+    now = setup.num_workers or min(setup.decode_threads, setup.prefetch * setup.batch_size)
+    threads = max(now + 1, min(round(now / running), max(_MANY_THREADS, 2 * now)))
+    prefetch = max(setup.prefetch, ceil(threads / setup.batch_size) + 1)
+    more = f"decode_threads={threads} (now {setup.decode_threads})"
+    if setup.num_workers:
+        more = f"num_workers=0 and decode_threads={threads} (now num_workers={setup.num_workers})"
+    if prefetch > setup.prefetch:
+        more += f" and prefetch={prefetch} (now {setup.prefetch}: {setup.prefetch * setup.batch_size} samples)"
+    alone = setup.num_workers or setup.processors == 1
+    other = "" if alone else f"; if they wait for one another, num_workers={setup.processors}"
+    return f"{waits}: pass {more}, so that more of them wait at once{other}."
 
 
 def _python(setup: Setup) -> str:
@@ -339,9 +358,13 @@ def _python(setup: Setup) -> str:
             "Workers are not the limit, but starting them, pickling and passing batches on: pass "
             "persistent_workers=True, and make batches larger or of tensors only."
         )
+    if setup.processors == 1:
+        return "Transforms are the limit, and use the one processor for Python code: pass a cheaper transform=."
+    # Transforms that also wait may need more processes than processors: their threads have shown how many.
+    workers = max(setup.processors, min(setup.decode_threads, _PER_PROCESSOR * setup.processors))
     return (
         "Transforms wait for one another, because they are pure Python and hold its lock (the GIL): pass "
-        f"num_workers={max(2, setup.processors)}, which transform in processes."
+        f"num_workers={workers}, which transform in processes."
     )
 
 
@@ -378,10 +401,12 @@ CAUSES: Final[tuple[Cause, ...]] = get_args(Cause)
 
 _FILES: Final = "file"  # the "host" of local files
 _LEAST_SHARE: Final = 0.05  # of wall time: below it the loop is not input bound
-# Processors in demand when threads wait for the GIL: about one, which they use in turn. With other programs on the
-# machine, a thread that wakes demands more, because it waits for a processor.
-_PROCESSORS: Final = (0.5, 2.0)
-_LEAST_ASLEEP: Final = 0.25
+_LEAST_HELD: Final = 0.4  # share of probes from which transforms wait for the GIL
+_LEAST_ASLEEP: Final = 0.25  # more transforms at once are a third faster
+_BUSY: Final = 0.8  # share of the processors from which more transforms at once would wait for these
+_FEW_PROCESSORS: Final = 0.5  # that worker processes use together: threads are faster even where they share the GIL
+_MANY_THREADS: Final = 32  # up to which a first recommendation goes
+_PER_PROCESSOR: Final = 4  # worker processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +455,8 @@ def _divide_making_time(stats: LoaderStats, at_once: Parallelism) -> dict[Cause,
     """Return the wall time of threads or workers by cause; "first byte" stands for all waits for bytes."""
     total = stats.total
     transform_s = max(0.0, total.working_s - total.collating_s - total.pinning_s)
+    # Threads that wait for a processor do not hold the lock; see GilProbe.
+    transforms: Cause = "python" if stats.gil_held >= _LEAST_HELD else "decode"
     if at_once.processes:
         shares: dict[Cause, float] = {
             "first byte": total.waiting_s,
@@ -441,23 +468,24 @@ def _divide_making_time(stats: LoaderStats, at_once: Parallelism) -> dict[Cause,
     return {
         "first byte": total.waiting_s,
         "opening": total.opening_s,
-        "python" if _is_gil_bound(stats, at_once) else "decode": transform_s / at_once.threads,
+        transforms: transform_s / at_once.threads,
         "collate": total.collating_s / at_once.collating,
         "device": total.pinning_s / at_once.collating,
     }
 
 
-def _is_gil_bound(stats: LoaderStats, at_once: Parallelism) -> bool:
-    """Return whether threads wait for Python's lock (the GIL) more than for a processor.
+def measure_sleep(stats: LoaderStats, setup: Setup) -> float:
+    """Return the share of the time of transforms in which they waited; 0.0 if no processor was free meanwhile.
 
-    Then several threads are in transforms, together use or demand one or two processors, and otherwise sleep.
+    Transforms whose own library works on other threads wait, too, but keep the processors busy.
     """
     total = stats.total
-    if at_once.threads < 2 or total.working_s <= 0 or total.elapsed_s <= 0:  # noqa: PLR2004  two can wait for one another
-        return False
-    least, most = _PROCESSORS
-    asleep = 1 - total.demanded_s / total.working_s
-    return asleep >= _LEAST_ASLEEP and least <= total.demanded_s / total.elapsed_s <= most
+    if total.working_s <= 0 or total.elapsed_s <= 0:
+        return 0.0
+    used = total.used_s / total.elapsed_s * max(1, setup.num_workers)
+    if used >= _BUSY * setup.processors:
+        return 0.0
+    return max(0.0, 1 - total.demanded_s / total.working_s)
 
 
 def _divide_read_waits(seconds: float, stats: LoaderStats, hosts: Mapping[str, HostTimings]) -> dict[Cause, float]:
