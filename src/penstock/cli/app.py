@@ -19,7 +19,7 @@ _HOMES = {
     "mv": "objects.cp",
     **{name: f"objects.{name}" for name in ("rm", "cat", "du")},
     "find": "objects.ls",
-    **{name: name for name in ("index", "pack", "map", "sync")},
+    **{name: name for name in ("index", "catalog", "pack", "map", "sync")},
     "copy-tree": "jobs",
     "verify": "jobs",
     "jobs": "jobs",

@@ -124,7 +124,7 @@ def _show_plan(rows: Any, *, as_json: bool, url: str, to: str) -> None:  # noqa:
 def _refresh_catalog(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Catalog":
     """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
     its = None if parse(to).local else store
-    known = _open_saved(to, its)
+    known = open_saved(to, its)
     if given := [name for name in (*_OF_SAMPLES, "length", "pack", "longer", "dtype") if name in how]:
         raise Unusable(f"--{given[0]} cannot be changed by --refresh: index again without it")
     mine = None if known.format is None else known.format.name
@@ -137,8 +137,8 @@ def _refresh_catalog(url: str, to: str, how: dict[str, Any], store: Store) -> "p
     return catalog
 
 
-def _open_saved(to: str, store: Store | None) -> "ps.Catalog":
-    """Return a saved catalog with the URL where its objects were listed, which ``refresh`` compares."""
+def open_saved(to: str, store: Store | None) -> "ps.Catalog":
+    """Return a saved catalog with the URL where its objects were listed, wherever the file is."""
     # Imported late: it needs numpy, and the help of all commands does not.
     from penstock.data.catalog.catalog import make_catalog
     from penstock.data.catalog.saved import load

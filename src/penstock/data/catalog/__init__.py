@@ -6,4 +6,5 @@
 4. ``rows`` selects rows for slices, filters and splits, without copying them; ``contents`` shows them.
 5. ``saved`` writes the table to a file as it is in memory, verifies every byte of a file that is opened, and puts its
    names below the URL of a copy.
+6. ``comparison`` finds the differences of two catalogs, and makes the identity that counts versions.
 """

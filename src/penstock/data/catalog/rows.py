@@ -250,6 +250,18 @@ def draws(table: Table, rows: Rows, skip: int, seed: int) -> NDArray[np.uint64]:
     return np.concatenate(pieces) if pieces else np.zeros(0, np.uint64)
 
 
+def hash_entries(table: Table, rows: Rows, skip: int) -> NDArray[np.uint64]:
+    """Return a 64-bit number for each entry, from its name (without ``skip`` bytes) and the first byte of a range."""
+    offsets, pieces = None if table.ranges is None else table.ranges.offsets.values, [np.zeros(0, np.uint64)]
+    for block in blocks(rows):
+        named = _polynomial(table, block, skip)
+        if offsets is not None:
+            starts = taken(offsets, block)
+            named = np.where(starts < 0, named, named ^ _mix_bits(starts.astype(np.uint64)))
+        pieces.append(_mix_bits(named))
+    return np.concatenate(pieces)
+
+
 def _polynomial(table: Table, rows: Rows, skip: int) -> NDArray[np.uint64]:
     """Return Σ (byte + 1) · odd^position of each name, modulo 2⁶⁴."""
     ends, data = table.keys.joined(table.objects(rows))

@@ -313,7 +313,7 @@ def digest_of(table: Table, rows: Rows, base: bytes) -> str:
     for block in blocks(rows, _BLOCK if offsets is None else _RANGES):
         if offsets is None:
             # Lengths before the names: otherwise ("ab", "c") and ("a", "bc") would have the same digest.
-            numbers, names = _strip_base(table.keys, table.objects(block), below)
+            numbers, names = strip_base(table.keys, table.objects(block), below)
         else:
             numbers, names = _name_runs(table.keys, table.objects(block), below)
         for each in (numbers, taken(table.sizes.values, block), *([] if offsets is None else [taken(offsets, block)])):
@@ -337,14 +337,14 @@ def _digest_of_group(table: Table, group: FieldGroup, rows: Rows, base: bytes) -
 
 
 def _name_runs(keys: Strings, objects: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
-    """Return names of objects as ``_strip_base`` does, equal ones in succession once, after the lengths of these runs.
+    """Return names of objects as ``strip_base`` does, equal ones in succession once, after the lengths of these runs.
 
     A name that is in ``keys`` twice is one name.
     """
     numbers = np.asarray(objects)
     starts = np.concatenate(([0], np.flatnonzero(numbers[1:] != numbers[:-1]) + 1))
     found, which = np.unique(numbers[starts], return_inverse=True)
-    lengths, data = _strip_base(keys, found, base)
+    lengths, data = strip_base(keys, found, base)
     named = [data[start:stop] for start, stop in itertools.pairwise((0, *np.cumsum(lengths).tolist()))]
     names = [named[each] for each in which.tolist()]
     begin = [at for at, name in enumerate(names) if not at or name != names[at - 1]]
@@ -352,7 +352,7 @@ def _name_runs(keys: Strings, objects: Rows, base: NDArray[np.uint8]) -> tuple[N
     return np.concatenate((counts, lengths[which][begin])), b"".join(names[at] for at in begin)
 
 
-def _strip_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
+def strip_base(keys: Strings, rows: Rows, base: NDArray[np.uint8]) -> tuple[NDArray[np.int64], bytes]:
     """Return the lengths of the names below ``base``, and the concatenated names."""
     ends, data = keys.joined(rows)
     starts, lengths = ends[:-1], np.diff(ends) - len(base)

@@ -6,7 +6,7 @@ stores once how its keys begin and end. Keys may also be those of another column
 
 from __future__ import annotations
 
-from binascii import unhexlify
+from binascii import hexlify, unhexlify
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -260,7 +260,10 @@ class Digests:
         return Digests(pack_pieces(sums[0].dtype, sum(map(len, sums)), sums), self._case, both)
 
     def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Return the ETags of ``rows`` as ``Strings.joined`` does; takes about 0.5 µs each."""
+        """Return the ETags of ``rows`` as ``Strings.joined`` does; takes about 0.5 µs each, plain sums 50 ns."""
+        if self._plain:
+            sums = taken(self._sums.values.reshape(-1, _BYTES), rows).tobytes()
+            return np.arange(len(rows) + 1) * 2 * _BYTES, np.frombuffer(hexlify(sums), np.uint8)
         texts = [encode(self.text(row)) for row in rows]
         return np.cumsum([0, *map(len, texts)], dtype=np.int64), np.frombuffer(b"".join(texts), np.uint8)
 
