@@ -19,6 +19,8 @@ _HOMES = {
     "mv": "objects.cp",
     **{name: f"objects.{name}" for name in ("rm", "cat", "du")},
     "find": "objects.ls",
+    "mb": "buckets",
+    "rb": "buckets",
     **{name: name for name in ("index", "catalog", "pack", "map", "sync")},
     "copy-tree": "jobs",
     "verify": "jobs",

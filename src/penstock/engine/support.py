@@ -21,6 +21,7 @@ _ADVICE = {
     "Move": ("move objects", "write without a condition"),
     "PartCopy": ("copy part of an object", "read the object and write it again (ps.open)"),
     "Delete": ("delete objects", "delete them with the store's own tools"),
+    "Buckets": ("create or delete buckets", "do it with the store's own tools"),
     "Presign": ("sign addresses", "serve the object in another way"),
 }
 

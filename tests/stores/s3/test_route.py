@@ -157,3 +157,20 @@ def test_a_refusal_with_another_code_renews_nothing(code):
     error = _refused(_driver(identity=identity), Response(403, body=document("Error", Code=code)))
     assert (identity.renewed, error.retries) == (0, 0)
     assert not isinstance(error, Unusable)
+
+
+@pytest.mark.parametrize(
+    ("driver", "url", "body"),
+    [
+        (_driver(), "https://b.s3.us-east-1.amazonaws.com/", None),
+        (_driver(region="eu-west-1"), "https://b.s3.eu-west-1.amazonaws.com/", b">eu-west-1<"),
+        (_driver("http://host:9000", "eu-west-1", virtual=False), "http://host:9000/b", None),
+    ],
+)
+def test_only_amazons_own_endpoints_outside_the_first_region_get_a_location(driver, url, body):
+    made, removed = driver.make_bucket().request, driver.remove_bucket().request
+    assert (made.method, made.url, removed.method, removed.url) == ("PUT", url, "DELETE", url)
+    assert made.body is None if body is None else body in made.body
+    full = driver.remove_bucket()
+    with pytest.raises(Unusable, match="old versions of objects"):
+        full.parse(Response(409, body=document("Error", Code="BucketNotEmpty")))

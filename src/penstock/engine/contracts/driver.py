@@ -272,6 +272,16 @@ class Delete(Protocol):
         """Delete one object; a missing one is not an error. No bulk form is universal, so many run in parallel."""
 
 
+class Buckets(Protocol):
+    """The verbs that create and delete the bucket itself."""
+
+    def make_bucket(self) -> Exchange[None]:
+        """Create the bucket. Whether an existing one is an error depends on the store: look first."""
+
+    def remove_bucket(self) -> Exchange[None]:
+        """Delete the bucket. Azure deletes its objects, too: look first."""
+
+
 class Multipart(Protocol):
     """The verb that uploads in parts: create once, part many (in any order), then complete or abort once."""
 

@@ -207,6 +207,20 @@ class AzureDriver(Reads):
 
         return parse
 
+    def make_bucket(self) -> Exchange[None]:
+        """Create the container."""
+        return self._on_container("PUT", "create")
+
+    def remove_bucket(self) -> Exchange[None]:
+        """Delete the container, with all that is in it."""
+        return self._on_container("DELETE", "delete")
+
+    def _on_container(self, method: str, action: str) -> Exchange[None]:
+        def parse(response: Response) -> None:
+            self._answers.headers(response, action, "")
+
+        return Exchange(self._request(method, "", query={"restype": "container"}), parse)
+
     def create(self, key: str, attributes: Attributes) -> Exchange[str]:
         upload = new_upload(attributes)
         self._require(key)
@@ -411,6 +425,7 @@ _CODES: Mapping[str, Meaning] = {
     "UnsupportedXmlNode": Meaning(Bug, _OURS),
     **dict.fromkeys(("ConditionNotMet", "SourceConditionNotMet"), Meaning(PreconditionFailed)),
     "TargetConditionNotMet": Meaning(PreconditionFailed),
+    "ContainerAlreadyExists": Meaning(AlreadyExists),
     "ContainerBeingDeleted": Meaning(NotFound, "; the container is being deleted", missing="bucket"),
     "ContainerDisabled": Meaning(Forbidden, "; the container is disabled"),
     "ContainerNotFound": Meaning(NotFound, "; check the container's name, and {where}", missing="bucket"),

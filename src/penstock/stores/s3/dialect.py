@@ -91,7 +91,8 @@ _NOT_OFFERED = "; the store does not offer this"
 SHARED_CODES: Mapping[str, Meaning] = {
     "AccountProblem": Meaning(Forbidden),
     "BadDigest": Meaning(ChecksumMismatch, _DAMAGED),
-    "BucketAlreadyExists": Meaning(AlreadyExists),
+    "BucketAlreadyExists": Meaning(AlreadyExists, "; another account has a bucket of this name: choose another one"),
+    "BucketNotEmpty": Meaning(Unusable, "; it has objects, old versions of objects, or unfinished uploads"),
     "BucketAlreadyOwnedByYou": Meaning(AlreadyExists),
     "EntityTooLarge": Meaning(Unusable, "; larger than the store allows"),
     "EntityTooSmall": Meaning(Unusable, "; a part is smaller than the store allows"),

@@ -172,6 +172,26 @@ class S3Driver(Reads):
     def delete(self, key: str) -> Exchange[None]:
         return Exchange(self._request("DELETE", key), self._answers.deletion("delete", key))
 
+    def make_bucket(self) -> Exchange[None]:
+        """Create the bucket; Amazon's own endpoints want its region in the body, except for the first one."""
+        body = None
+        if self._route.location:
+            tag = "LocationConstraint"
+            text = (
+                f"<CreateBucketConfiguration><{tag}>{self._route.location}</{tag}></CreateBucketConfiguration>".encode()
+            )
+            body = Payload(text, sha256(text).hexdigest())
+        return self._on_bucket("PUT", "create", body)
+
+    def remove_bucket(self) -> Exchange[None]:
+        return self._on_bucket("DELETE", "delete")
+
+    def _on_bucket(self, method: str, action: str, body: Payload | None = None) -> Exchange[None]:
+        def parse(response: Response) -> None:
+            self._answers.headers(response, action, "")
+
+        return Exchange(self._request(method, "", body=body, bucket=True), parse)
+
     def copy(self, source: str, key: str, etag: str = "") -> Exchange[str]:
         """Copy within the bucket, server side; objects up to 5 GiB."""
         return self._copying(key, self._copy_source(source, etag), {}, source)
@@ -338,8 +358,9 @@ class S3Driver(Reads):
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         body: Payload | None = None,
+        bucket: bool = False,
     ) -> Request:
-        if not key and "prefix" not in (query or {}):
+        if not (key or bucket or "prefix" in (query or {})):
             raise InvalidURL("this names a bucket, not an object in it", url=self.url(key))
         path = self._route.base + escape(key) if key else self._route.root
         search = query_string(query) if query else ""
@@ -406,6 +427,12 @@ class BucketRoute:
         self._is_member = (
             is_of_cluster(urlsplit(self.origin).hostname or "", bucket.cluster) if dialect.cluster else None
         )
+
+    @property
+    def location(self) -> str:
+        """Region that Amazon's own endpoint must be told to create a bucket there; empty if it must not."""
+        own = self._bucket.endpoint is None and isinstance(self._dialect, Amazon)
+        return self._region if own and self._region != "us-east-1" else ""
 
     def url(self, key: str) -> str:
         return f"{self._bucket.scheme}://{self._bucket.shown or self._bucket.name}/{key}"

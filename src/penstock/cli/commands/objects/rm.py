@@ -80,7 +80,7 @@ def rm(
     if not yes and sys.stdin.isatty() and sys.stderr.isatty():
         victims = list(victims)
         _ask(victims)
-    _delete_victims(victims, as_json=json)
+    delete_victims(victims, as_json=json)
 
 
 def _ask(victims: Sequence[Victim]) -> None:
@@ -94,7 +94,8 @@ def _ask(victims: Sequence[Victim]) -> None:
         raise Cancelled("nothing was deleted")
 
 
-def _delete_victims(victims: Iterable[Victim], *, as_json: bool) -> None:
+def delete_victims(victims: Iterable[Victim], *, as_json: bool) -> None:
+    """Delete objects, many at once, and print the counts; a failure ends the command."""
     report, stop = Report("deleted", as_json=as_json), Event()
     with report, tally("deleting") as count, closing(run_jobs(victims, _delete_victim, lambda _: 0, stop)) as results:
         for (source, meta), result in results:
