@@ -48,6 +48,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
     ),
     "checkpoint": (
         *("integrity", "gather", "columns", "staging", "commit", "torchfile", "safetensors", "dcp", "run", "lightning"),
+        "torch_checkpointing",
     ),
 }
 GROUND = set(FLOORS[0])
@@ -104,6 +105,7 @@ HOMES = {
         "cli.demo",
         "compat",
     ),
+    "torch_checkpointing": ("checkpoint.torch_checkpointing",),
     "typer": ("cli",),
     "upath": ("interop",),
     "webdataset": ("compat.webdataset",),
@@ -135,6 +137,7 @@ FACING = {
     *(("typer", "cli.app"), ("typer", "cli.options"), ("typer", "cli.commands")),
     *(("torch", "checkpoint.dcp"), ("torch", "checkpoint.lightning")),
     ("torch", "checkpoint.run.ranks"),
+    ("torch_checkpointing", "checkpoint.torch_checkpointing"),
     *(
         ("lightning", "checkpoint.lightning"),
         ("fsspec", "interop.fsspec"),

@@ -438,12 +438,17 @@ class Source:
         key: str,
         data: bytes | bytearray | memoryview,
         *,
+        create_only: bool = False,
+        replaces: str = "",
         metadata: Mapping[str, str] | None = None,
         content_type: str = "",
     ) -> str:
-        """Write one object in one request, and return its ETag. ``content_type`` defaults to that of the options."""
-        attributes = Attributes(content_type or self.options.write.content_type, metadata or {})
-        return put(self._fetcher(), key, data, attributes)
+        """Write one object in one request, and return its ETag. ``content_type`` defaults to that of the options.
+
+        A condition (``create_only``, or the ETag that it ``replaces``) is left to the store; ``publish`` checks it too.
+        """
+        kind = content_type or self.options.write.content_type
+        return put(self._fetcher(), key, data, Attributes(kind, metadata or {}, create_only, replaces))
 
     def publish(self, key: str, data: bytes | bytearray | memoryview, *, replaces: str = "") -> ObjectMeta:
         """Write a new object in one PUT of any size (S3: up to 5 GiB), or replace the version ``replaces``.

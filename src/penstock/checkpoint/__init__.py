@@ -12,5 +12,5 @@ its code (``torchfile/scanner``); ``torchfile/load`` has torch make the objects,
 
 ``ps.save`` and ``ps.load`` are steps of ``torchfile/`` alone. Several ranks save and load through ``dcp/``
 (``run/ranks`` calls it for a manager), whose index is made of ``columns``. ``safetensors/`` has its own format;
-``lightning`` its plugins.
+``lightning`` its plugins, and ``torch_checkpointing/`` the storage of Meta's library of that name.
 """

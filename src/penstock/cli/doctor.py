@@ -17,9 +17,8 @@ from uuid import uuid4
 from penstock.cli.findings import Finding, step
 from penstock.cli.speed import measure_speed, written_keys
 from penstock.display import counted
-from penstock.engine.contracts.driver import Attributes, Delete, Driver, List, Multipart, Payload, Put
+from penstock.engine.contracts.driver import Attributes, Delete, Driver, List, Multipart, Put
 from penstock.engine.contracts.exchange import Request
-from penstock.engine.support import require
 from penstock.errors import (
     AlreadyExists,
     Changed,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.engine.contracts.credentials import Identity, Renewable
-    from penstock.engine.contracts.exchange import Exchange
     from penstock.options import StoreOptions, TransportOptions
     from penstock.stores.urls import Location
 
@@ -511,16 +509,8 @@ def _expect_refusal(finding: Finding, source: Source, key: str, attributes: Attr
         finding.skip("the store names no versions")
         return
 
-    def overwrite(driver: Driver) -> Exchange[str]:
-        begin = driver.abilities.digest
-        digest = begin() if begin else None
-        if digest:
-            digest.update(_REFUSED)
-        payload = Payload(_REFUSED, digest.hexdigest() if digest else "")
-        return require(driver, Put, key).put(key, payload, attributes)
-
     try:
-        source.ask(overwrite)
+        source.put(key, _REFUSED, create_only=attributes.create_only, replaces=attributes.replaces)
     except (AlreadyExists, PreconditionFailed):
         finding.detail = "the store refuses what must not be written over"
     except (Unsupported, NotFound):
