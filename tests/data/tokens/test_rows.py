@@ -374,6 +374,13 @@ def test_wrong_arguments_are_refused(folder, options, message):
         opened(folder, **options)
 
 
+def test_rows_without_a_length_are_refused_and_2049_tokens_are_honoured(folder):
+    with pytest.raises(Unusable, match="pack= needs length=, the tokens of a row, such as 8192"):
+        ps.TokenDataset.from_shards(f"{folder}/", pack="best-fit")
+    rows = ps.TokenDataset.from_shards(f"{folder}/", pack="best-fit", length=2049)
+    assert rows[0].tokens.shape == (1, 2049)
+
+
 def test_files_without_documents_are_refused(tmp_path):
     np.arange(100, dtype="u2").tofile(tmp_path / "a.bin")
     with pytest.raises(NotFound, match="no Megatron index"):

@@ -45,6 +45,13 @@ _LONGEST_ROW = (1 << 31) - 1
 _TOGETHER = 16  # transformed samples that a thread makes at a time; others make the next ones meanwhile
 
 
+class _DefaultLength(int):
+    """The tokens of a window for which no length was given: a context of 2,048, which no packed row would have."""
+
+
+_WINDOW = _DefaultLength(2049)
+
+
 class TokenDataset(IndexedDataset, Dataset[Any]):
     """Windows of tokens, or whole documents, from files of tokens: ``dataset[i]`` is sample ``i``.
 
@@ -106,7 +113,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         cls,
         urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         *,
-        length: int | None = 2049,
+        length: int | None = _WINDOW,
         stride: int | None = None,
         dtype: DTypeLike | None = None,
         documents: bool = False,
@@ -140,7 +147,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
                 ``.idx`` stands for its pair.
             length: Tokens of a window. For next-token prediction that is the context and one more, hence 2,049. None:
                 each sequence of Megatron's index is a sample (with ``documents``: each document), of any length. With
-                ``pack``: tokens of a row, the context itself, such as 8,192.
+                ``pack``, which needs it: tokens of a row, the context itself, such as 8,192.
             stride: Tokens from the beginning of a window to that of the next; default: ``length``.
             dtype: Type of the tokens in files without a header, such as ``"uint16"``; default: as header or index say.
             documents: Whether no window crosses the border of a document of Megatron's ``.idx`` or datatrove's
@@ -190,7 +197,8 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             switch(value, name)
         _check_arguments(transform, output)
         if pack is not None or longer != "cut":
-            shape = check_packing(length, pack, longer, {"stride": stride, "documents": documents, "across": across})
+            given = None if isinstance(length, _DefaultLength) else length
+            shape = check_packing(given, pack, longer, {"stride": stride, "documents": documents, "across": across})
             manner = Manner.checked(format, dtype, "documents")._replace(loss=loss)
             return cls(open_rows(urls, manner, shape, store, plan)[0], transform=transform, output=output)
         if plan is not None:
