@@ -1,6 +1,7 @@
 # What a newcomer types. Each target installs what it needs into .venv, once, from nothing but Python >= 3.11.
 #   make demo [ENDPOINT=https://…  BUCKET=…]   train from a bucket (by default one that it makes on this machine)
 #   make llm [ENDPOINT=https://…  BUCKET=…]    from text to a language model, killed twice and resumed on other ranks
+#   make torchtitan    torchtitan's debug model from a bucket, killed three times, in an environment of its own
 #   make test [PENSTOCK_JOBS=0]                the tests, in a process for each core and one more, four at most; 0: in one
 #   make lint | bench | clean
 #   make package       sdist and wheel in dist/, checked, and the wheel in a bare environment of each Python that is here
@@ -17,7 +18,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 SETUP := pyproject.toml constraints.txt
 
-.PHONY: demo llm test simulate lint package platforms docs api bench soak clean
+.PHONY: demo llm torchtitan test simulate lint package platforms docs api bench soak clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo.stamp
@@ -25,6 +26,10 @@ demo: .venv/demo.stamp
 
 llm: .venv/llm.stamp
 	@$(PY) -m examples.llm $(if $(ENDPOINT),--endpoint "$(ENDPOINT)") $(if $(BUCKET),--bucket "$(BUCKET)")
+
+torchtitan: .venv-torchtitan/stamp
+	@PENSTOCK_REQUIRE_TORCHTITAN=1 .venv-torchtitan/bin/python -m pytest -q -c /dev/null --rootdir . --noconftest tests/edges/test_torchtitan.py
+	@.venv-torchtitan/bin/python -m examples.torchtitan $(if $(ENDPOINT),--endpoint "$(ENDPOINT)") $(if $(BUCKET),--bucket "$(BUCKET)")
 
 test: PENSTOCK_JOBS ?= logical
 test: .venv/dev.stamp
@@ -64,13 +69,21 @@ soak: .venv/dev.stamp
 	  -o faulthandler_timeout=1800
 
 clean:
-	@rm -rf .venv .venv-package .venv-bare-* .venv-core-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@rm -rf .venv .venv-package .venv-torchtitan .venv-bare-* .venv-core-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 # An extra is installed beside what is there already, so `make demo` stays small and `make test` after it is quick.
 .venv/%.stamp: $(SETUP) | .venv/bin/python
 	@echo "setting up .venv for $* (once, some minutes at most)"
 	@$(PIP) install --editable '.[$*]'
+	@touch $@
+
+# torchtitan pins versions of its own, of datasets and fsspec among others.
+.venv-torchtitan/stamp: $(SETUP) examples/torchtitan/requirements.txt
+	@echo "setting up .venv-torchtitan (once, some minutes)"
+	@$(PYTHON) -m venv --clear .venv-torchtitan
+	@PIP_CONSTRAINT= .venv-torchtitan/bin/python -m pip --quiet --disable-pip-version-check install \
+	  --editable '.[cli,fsspec,s3,torch]' pytest -r examples/torchtitan/requirements.txt
 	@touch $@
 
 .venv/bin/python:

@@ -76,23 +76,18 @@ def whole_lines(path: Path) -> list[str]:
 
 def train(url: str, log: Path, attempt: Attempt, steps: int, show: Callable[[float], None]) -> Life:
     """Train in processes of their own, and follow their logs; end the rank that is to be killed by SIGKILL."""
+    words = ["examples.llm.train", url, "--run", f"{url}{attempt.name}/", "--log", str(log), "--steps", str(steps)]
+    return follow(words, log, attempt, show)
+
+
+def follow(words: list[str], log: Path, attempt: Attempt, show: Callable[[float], None]) -> Life:
+    """Run a module with its arguments under torchrun, follow the logs of its ranks, and kill one as planned."""
     ranks, kill_at = attempt.ranks, attempt.kill_at
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", f"--nproc-per-node={ranks}"]
-    command += [
-        f"--master-port={port}",
-        "-m",
-        "--",
-        "examples.llm.train",
-        url,
-        "--run",
-        f"{url}{attempt.name}/",
-        "--log",
-        str(log),
-    ]
-    command += ["--steps", str(steps)]
+    command += [f"--master-port={port}", "-m", "--", *words]
     errors, one_thread = log.with_suffix(".err"), {**os.environ, "OMP_NUM_THREADS": "1"}
     with errors.open("w") as out:
         # A Ctrl-C at the terminal reaches the group of torchrun only through this process.
