@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from time import monotonic
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from penstock import events
 from penstock.engine.contracts.exchange import Response
 from penstock.engine.read.reader import read_many
-from penstock.errors import Forbidden
+from penstock.errors import Forbidden, NotFound
 from penstock.events import (
     HOST_WORDS,
     CacheCounts,
@@ -53,6 +54,18 @@ class TestHosts:
         assert found.body_rate.quantile(0.5) > 1e3
         assert found.body_s > 0
         assert found.first_byte_s == pytest.approx(found.first_byte.total)
+
+    def test_a_head_that_finds_no_object_is_an_answer_and_a_read_of_none_a_failure(self):
+        before = measured()
+        with serving({"key": DATA}) as (server, engine):
+            with pytest.raises(NotFound):
+                engine.run(partial(engine.driver.head, "none"))
+            found = since(before, host := server.url.partition("//")[2])
+            assert (found.responses, found.failed, found.retried) == (1, 0, 0)
+            with pytest.raises(NotFound):
+                read_many(engine, [Span("none", 0, 1)])
+        found = since(before, host)
+        assert (found.responses, found.failed, found.retried) == (2, 1, 0)
 
     def test_an_object_of_unknown_size_and_its_end_are_counted(self):
         before = measured()

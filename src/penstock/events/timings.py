@@ -170,7 +170,7 @@ class HostTimings:
     responses = _number(_RESPONSES, "Attempts of requests that ended, successful or not.")
     received_bytes = _number(_RECEIVED, "Bytes of the responses' bodies.")
     sent_bytes = _number(_SENT, "Bytes of the requests' bodies.")
-    failed = _number(_FAILED, "Attempts that failed, whether or not they were retried.")
+    failed = _number(_FAILED, "Attempts that failed, whether or not they were retried; not HEADs that found no object.")
     throttled = _number(_THROTTLED, "Attempts that the store refused because of their rate (503 ``SlowDown``, 429).")
     throttled_s = _seconds(_THROTTLED_NS, "Total seconds that requests waited after throttled attempts.")
     paced_s = _seconds(_PACED_NS, "Total seconds that requests waited for their turn, at a rate that the store takes.")

@@ -180,7 +180,12 @@ class Metric(NamedTuple, Generic[K, V]):
 
 COUNTS: Final[tuple[Metric[HostTimings, float], ...]] = (
     Metric("requests", "{request}", "Attempts of requests that ended.", lambda host: host.responses),
-    Metric("failed_requests", "{request}", "Attempts of requests that failed.", lambda host: host.failed),
+    Metric(
+        "failed_requests",
+        "{request}",
+        "Attempts of requests that failed; not HEADs that found no object.",
+        lambda host: host.failed,
+    ),
     Metric("throttled_requests", "{request}", "Attempts refused for their rate.", lambda host: host.throttled),
     Metric("retried_requests", "{request}", "Attempts that were made again.", lambda host: host.retried),
     Metric("hedged_requests", "{request}", "Second requests for slow reads.", lambda host: host.hedged),

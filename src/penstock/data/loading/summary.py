@@ -77,7 +77,7 @@ class HostReport:
     Attributes:
         host: Name and port; for stores without a network, the scheme.
         responses: Attempts of requests that ended.
-        failed: Number of these that failed.
+        failed: Number of these that failed; a HEAD that finds no object has not failed.
         throttled: Number of these that the store refused because of its rate limit.
         retried: Number of these that were retried.
         hedged: Second requests for slow reads.

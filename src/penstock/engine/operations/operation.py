@@ -8,7 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from penstock.engine.operations.policy import again, bug, count_row
-from penstock.errors import Bug, PenstockError
+from penstock.errors import Bug, NotFound, PenstockError
 from penstock.events import RequestTrace, listening
 
 if TYPE_CHECKING:
@@ -130,6 +130,11 @@ class VerbOperation(Generic[T]):
         if self._trace is not None:
             self._trace.end(error)
         url = self._exchange.request.url if self._exchange is not None else ""
+        if isinstance(error, NotFound) and self.verb == "head":
+            # An answer, not a failure: the object does not exist.
+            self._policy.timings.carried(url, 0)
+            self._end(error)
+            return None
         self._row = count_row(self._row, error)
         error, wait_s = self._policy.failed(error, url, self._attempts, self._began, self._row)
         if wait_s is None or self.called_off:
