@@ -398,13 +398,20 @@ class Source:
         found.counts.opening_s = monotonic() - began
         return found
 
-    def open_read(self, key: str, meta: ObjectMeta | None = None, *, block_bytes: int = 0) -> Reader:
+    def open_read(
+        self,
+        key: str,
+        meta: ObjectMeta | None = None,
+        *,
+        block_bytes: int | None = None,
+        read_ahead: int | None = None,
+    ) -> Reader:
         """Open an object as a seekable file, bound to the version of ``meta``, or to the current one (a HEAD).
 
         A sequential read of the whole object is verified by the store's checksum, if ``meta`` has it.
-        ``block_bytes`` is the size of a request for small reads; 0 means 4 MiB.
+        ``block_bytes`` and ``read_ahead`` are those of ``ps.open``.
         """
-        return Reader(self.fetching, meta or self.head(key, sums=True), self.url(key), block_bytes)
+        return Reader(self.fetching, meta or self.head(key, sums=True), self.url(key), block_bytes, read_ahead)
 
     def open_write(
         self,

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from penstock.copies import copy_object
 from penstock.engine.contracts.driver import Delete
 from penstock.engine.listing.select import fixed_part, selector
-from penstock.errors import ConfigError, InvalidURL, NotFound, kind_of
+from penstock.engine.read.reader import LEAST_BLOCK_BYTES, MOST_AHEAD_BYTES, MOST_BLOCK_BYTES
+from penstock.errors import ConfigError, InvalidURL, NotFound, Unusable, kind_of
 from penstock.source import Source, object_at, open_source
 from penstock.stores.urls import LOCAL_ROOT
-from penstock.values import ObjectMeta
+from penstock.values import ObjectMeta, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ def open(  # noqa: A001  see below
     url: str | os.PathLike[str],
     mode: Literal["rb", "br"] = "rb",
     *,
+    block_bytes: int | None = None,
+    read_ahead: int | None = None,
     metadata: Mapping[str, str] | None = None,
     store: StoreOptions | str | None = None,
 ) -> Reader: ...
@@ -62,6 +65,8 @@ def open(  # noqa: A001  see below
     encoding: str | None = None,
     errors: str | None = None,
     newline: str | None = None,
+    block_bytes: int | None = None,
+    read_ahead: int | None = None,
     metadata: Mapping[str, str] | None = None,
     store: StoreOptions | str | None = None,
 ) -> TextReader: ...
@@ -88,6 +93,8 @@ def open(  # noqa: A001  a mode that is known when the program runs
     encoding: str | None = None,
     errors: str | None = None,
     newline: str | None = None,
+    block_bytes: int | None = None,
+    read_ahead: int | None = None,
     metadata: Mapping[str, str] | None = None,
     store: StoreOptions | str | None = None,
 ) -> Any: ...  # noqa: ANN401  as of the built-in, whose IO[Any] these are not
@@ -100,12 +107,15 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
     encoding: str | None = None,
     errors: str | None = None,
     newline: str | None = None,
+    block_bytes: int | None = None,
+    read_ahead: int | None = None,
     metadata: Mapping[str, str] | None = None,
     store: StoreOptions | str | None = None,
 ) -> Reader | Writer | TextReader | TextWriter:
     """Open an object as a file: ``rb`` reads, ``wb`` replaces, ``xb`` creates; ``r``, ``w``, ``x`` are text.
 
-    A reader is seekable and reads ahead: one HEAD to open it, one GET for an object of up to 4 MiB. A writer publishes
+    A reader is seekable: one HEAD to open it, one GET for an object of up to 4 MiB. From the front it reads 12 MiB
+    ahead; after a seek it requests 256 KiB, then ahead a share of what was read since. A writer publishes
     the object when it is closed successfully, and never otherwise: one PUT and one HEAD for an object of one part
     (``WriteOptions``).
 
@@ -115,6 +125,11 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
         encoding: Encoding of text; default UTF-8, on every machine.
         errors: Handler for text that the encoding lacks, as in the built-in ``open``; default ``strict``.
         newline: Line ends of text, as in the built-in ``open``.
+        block_bytes: Size of each request of a reader in bytes, from 4 KiB to 64 MiB. Reads of this size or more go
+            directly into the caller's memory. An open file keeps eight blocks. Default: sizes follow the pattern of
+            reading, up to 4 MiB.
+        read_ahead: Bytes that sequential reading requests ahead from its second request on, up to 1 GiB; 0 requests
+            nothing ahead. Default: three blocks (12 MiB), reached step by step after a seek.
         metadata: User metadata that is stored with a written object.
         store: Options, or the name of a profile; default: environment and profile.
 
@@ -127,6 +142,7 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
         AlreadyExists: Raised when an ``xb`` or ``x`` file is closed, if the object exists.
         ConfigError: The mode is unknown (objects cannot be appended to or changed in place), or an argument does not
             fit it; no request was made.
+        Unusable: ``block_bytes`` or ``read_ahead`` is out of its bounds; no request was made.
 
     Example:
         >>> with ps.open("s3://bucket/notes.txt", "w") as file:
@@ -140,11 +156,17 @@ def open(  # noqa: A001, PLR0913  the built-in's name and arguments for the buil
         how = read_mode(mode, encoding, errors, newline)
         if how.action == "r" and metadata is not None:
             raise ConfigError(f"mode {mode!r}: metadata= is for writing; ps.stat returns existing metadata")
-    except ConfigError as error:
+        if how.action != "r" and (block_bytes, read_ahead) != (None, None):
+            raise ConfigError(
+                f"mode {mode!r}: block_bytes= and read_ahead= are for reading; WriteOptions has part_bytes"
+            )
+        block_bytes = _check_bytes(block_bytes, "block_bytes", LEAST_BLOCK_BYTES, MOST_BLOCK_BYTES)
+        read_ahead = _check_bytes(read_ahead, "read_ahead", 0, MOST_AHEAD_BYTES)
+    except Unusable as error:
         error.url = source.url(key)
         raise
     if how.action == "r":
-        reader = source.open_read(key)
+        reader = source.open_read(key, block_bytes=block_bytes, read_ahead=read_ahead)
         return reader if how.binary else TextReader(reader, how)
     writer = source.open_write(key, create_only=how.action == "x", metadata=metadata)
     return writer if how.binary else TextWriter(writer, how)
@@ -371,6 +393,14 @@ class TextWriter(TextReader):
 
     def _writer(self) -> Writer:
         return self.buffer  # type: ignore[return-value]  # which this was made with
+
+
+def _check_bytes(value: int | None, name: str, least: int, most: int) -> int | None:
+    if value is None:
+        return None
+    if not least <= (size_bytes := whole(value, name)) <= most:
+        raise Unusable(f"{name} must be {least:,} to {most:,} bytes, got {size_bytes:,}")
+    return size_bytes
 
 
 def _check_plain(text: str, **given: str | None) -> None:

@@ -389,6 +389,10 @@ class ChecksummedReader(BlockReader):
         for number, at in enumerate(range(0, len(view), BLOCK_BYTES), first):
             self._verify(number, view[at : at + BLOCK_BYTES])
 
+    def _read_around(self, at: int, count: int) -> tuple[int, bytes]:  # noqa: ARG002  blocks have one size
+        number = at // BLOCK_BYTES
+        return number * BLOCK_BYTES, self._block(number)
+
     def _block(self, number: int) -> bytes:
         if number not in self._kept:
             self._reader.seek(number * BLOCK_BYTES)

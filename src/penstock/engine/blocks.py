@@ -94,7 +94,8 @@ class BlockReader(io.BufferedIOBase):
         _readers.add(self)
 
     @abstractmethod
-    def _block(self, number: int) -> bytes: ...
+    def _read_around(self, at: int, count: int) -> tuple[int, bytes]:
+        """Return the start and the bytes of a block that holds byte ``at``; the caller wants ``count`` from there."""
 
     @abstractmethod
     def _straight(self, start: int, target: Buffer) -> None:
@@ -140,7 +141,7 @@ class BlockReader(io.BufferedIOBase):
             pieces = [data]
             with self._restoring(at):
                 while (missing := at + count - self.tell()) > 0:
-                    pieces.append(self._ahead().read(missing))
+                    pieces.append(self._ahead(missing).read(missing))
             return b"".join(pieces)
 
     def read1(self, size: int | None = -1, /) -> bytes:
@@ -162,7 +163,7 @@ class BlockReader(io.BufferedIOBase):
             if done < len(view):
                 with self._restoring(at):
                     while done < len(view):
-                        done += self._ahead().readinto(view[done:])
+                        done += self._ahead(len(view) - done).readinto(view[done:])
             return done
 
     readinto1 = readinto
@@ -226,13 +227,13 @@ class BlockReader(io.BufferedIOBase):
             if line.empty:
                 return
 
-    def _ahead(self) -> io.BytesIO:
-        """Return the window, with at least one byte ahead unless at the end of the file."""
+    def _ahead(self, count: int = 1) -> io.BytesIO:
+        """Return the window, with at least one byte ahead unless at the end of the file; ``count`` will be read."""
         at = self.tell()
         if self._start + self._length <= at < self._size:
-            number, offset = divmod(at, self._block_bytes)
-            self._show(number * self._block_bytes, self._block(number))
-            self._window.seek(offset)
+            start, data = self._read_around(at, count)
+            self._show(start, data)
+            self._window.seek(at - start)
         return self._window
 
     def _show(self, start: int, data: bytes) -> None:

@@ -34,7 +34,12 @@ def fs():
 
 
 def test_blocks_follow_cache_type_and_block_size():
-    assert [block_bytes(each, None, 1 << 20) for each in ("none", "all", "readahead", None)] == [4096, 1 << 20, 0, 0]
+    assert [block_bytes(each, None, 1 << 20) for each in ("none", "all", "readahead", None)] == [
+        4096,
+        1 << 20,
+        None,
+        None,
+    ]
     assert [block_bytes("bytes", each, 1 << 20) for each in (1, "default", 1 << 16, 1 << 40)] == [
         *(4096, 0, 1 << 16, 64 << 20)
     ]

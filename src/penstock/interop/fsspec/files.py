@@ -200,19 +200,19 @@ _PIECE_BYTES = 8 << 20
 _LEAST_BLOCK_BYTES, _MOST_BLOCK_BYTES = 4 << 10, 64 << 20  # a file holds eight blocks
 
 
-def block_bytes(cache_type: object, block_size: object, size: int) -> int:
+def block_bytes(cache_type: object, block_size: object, size: int) -> int | None:
     """Return the bytes of a read-ahead block, for an object of ``size`` bytes and fsspec's cache options.
 
     ``cache_type`` "none" gives 4 KiB, so that larger reads request exactly their bytes; "all" gives the whole object,
     up to 64 MiB. All other types give ``block_size`` to Penstock's own reader, which reads ahead during sequential
-    reads; 0 means its default.
+    reads; None means its default.
     """
     if cache_type not in caches:
         known = ", ".join(repr(each) for each in caches)
         raise Unusable(f"cache_type={cache_type!r}: fsspec has {known}")
     given = 0 if block_size in (None, "default") else whole(block_size, "block_size", 1)
     wanted = {"none": _LEAST_BLOCK_BYTES, "all": size}.get(str(cache_type), given)
-    return max(_LEAST_BLOCK_BYTES, min(wanted, _MOST_BLOCK_BYTES)) if wanted else 0
+    return max(_LEAST_BLOCK_BYTES, min(wanted, _MOST_BLOCK_BYTES)) if wanted else None
 
 
 def open_to_read(
