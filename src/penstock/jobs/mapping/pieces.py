@@ -177,7 +177,8 @@ def _blocks(source: Source, span: Span, stop: int) -> Generator[bytes]:
 def _split_lines(blocks: Iterator[bytes], at: int = 0) -> Generator[tuple[int, bytes]]:
     """Yield each line with the place of its first byte; ``at`` is that of the first block."""
     held, held_bytes = list[bytes](), 0
-    cuts = (block[at : at + _CUT_BYTES] for block in map(memoryview, blocks) for at in range(0, len(block), _CUT_BYTES))
+    starts = ((memoryview(block), start) for block in blocks for start in range(0, len(block), _CUT_BYTES))
+    cuts = (block[start : start + _CUT_BYTES] for block, start in starts)
     for cut in cuts:
         *lines, rest = bytes(cut).split(b"\n")
         for line in lines:
