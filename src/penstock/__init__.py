@@ -188,6 +188,17 @@ __all__ = [
 ]
 
 
+# Names that newcomers look for here.
+_ELSEWHERE = {
+    **{name: f"order.{name}" for name in ("Lanes", "BlockShuffle", "WeightedShuffle", "Schedule", "Repeat")},
+    **{name: f"observe.{name}" for name in ("headroom", "merge_reports")},
+    "Credentials": "credentials.Credentials",
+    "Dataset": "MapDataset",
+    "ls": "list",
+    "rm": "delete",
+}
+
+
 # A type checker reports any name that is not imported above.
 if not TYPE_CHECKING:
 
@@ -196,7 +207,8 @@ if not TYPE_CHECKING:
         if name in _MODULES:
             return import_module(f"penstock.{name}")
         if name not in _HOMES:
-            message = f"module 'penstock' has no attribute {name!r}"
+            home = _ELSEWHERE.get(name)
+            message = f"module 'penstock' has no attribute {name!r}" + (f": write ps.{home}" if home else "")
             raise AttributeError(message)
         with require_extras(f"ps.{name} needs torch", torch="torch"):
             value = getattr(import_module(f"penstock.{_HOMES[name]}"), name)

@@ -304,3 +304,21 @@ def test_two_threads_may_iterate_over_one_dataset(catalog):
     for thread in threads:
         thread.join()
     assert seen == [list(range(COUNT))] * 2
+
+
+@pytest.mark.parametrize("make", [mapped, streamed])
+@pytest.mark.parametrize(("name", "advice"), [("map", "transform="), ("batch", "ps.DataLoader"), ("take", "slice")])
+def test_methods_of_other_libraries_are_answered_with_ours(catalog, make, name, advice):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}': .*{advice}"):
+        getattr(make(catalog), name)
+    assert not hasattr(make(catalog), name)
+
+
+def test_a_property_of_a_subclass_raises_its_own_attribute_error(catalog):
+    class Named(ps.MapDataset):
+        @property
+        def named(self):
+            return self.catalog.speling
+
+    with pytest.raises(AttributeError, match="'Catalog' object has no attribute 'speling'"):
+        _ = Named.from_catalog(catalog).named

@@ -85,6 +85,8 @@ REFUSED = {
     "torch's prefetching": (lambda c: loader(c, num_workers=2, prefetch_factor=2), "write prefetch=2"),
     "a misspelt argument": (lambda c: loader(c, worker=2), "worker is not an argument"),
     "a misspelt word of the loader": (lambda c: loader(c, shufle=True), "did you mean 'shuffle'?"),
+    "a number of epochs": (lambda c: loader(c, epochs=3), "write `for epoch in range(3):` around the loop"),
+    "a transform": (lambda c: loader(c, transform=number), "pass it to the dataset"),
     "persistent threads": (lambda c: loader(c, persistent_workers=True), "num_workers is 0"),
     "an iterable dataset's order": (
         lambda c: ps.DataLoader(ps.IterableDataset.from_catalog(c), 4, shuffle=True),

@@ -11,7 +11,7 @@ import re
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from penstock.errors import ConfigError, kind_of
 from penstock.options import CacheOptions
@@ -60,6 +60,17 @@ def suggest_word(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return ``: did you mean …?`` with the closest known word, or ``otherwise`` if none is close."""
     near = get_close_matches(word, list(known), 1, cutoff=0.6)
     return f": did you mean {near[0]!r}?" if near else otherwise
+
+
+def explain_attribute(owner: object, name: str, instead: Mapping[str, str]) -> NoReturn:
+    """Raise ``AttributeError`` for an attribute of ``owner`` that is missing, with the advice that ``instead`` has.
+
+    For ``__getattr__``. A property that raises ``AttributeError`` itself raises it again.
+    """
+    if name in instead:
+        raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}: {instead[name]}")
+    object.__getattribute__(owner, name)
+    raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
 
 
 def own_names(kind: type) -> list[str]:

@@ -207,7 +207,8 @@ def _convert_url(url: str | os.PathLike[str]) -> str:
     if hasattr(url, "__vfspath__"):
         text = str(url)
     if not isinstance(text, str):
-        raise InvalidURL(f"a URL must be text or a path of text, got {type(text).__name__}")
+        several = "; from_objects of a dataset takes a list of URLs" if isinstance(text, list | tuple) else ""
+        raise InvalidURL(f"a URL must be text or a path of text, got {type(text).__name__}{several}")
     if not text:
         raise InvalidURL(f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_list_schemes()}")
     return text

@@ -8,7 +8,7 @@ import warnings
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from penstock.checkpoint.torchfile.encoding import encode_value, readable
 from penstock.checkpoint.torchfile.verbs import dump
 from penstock.errors import CheckpointError, Unusable, kind_of
 from penstock.events import operation
+from penstock.options.typed import explain_attribute
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.values import as_folder, check_choice, switch, whole
@@ -44,6 +45,17 @@ class Loader(Protocol):
 
     def load_state_dict(self, state: Mapping[str, Any], /) -> None:
         """Resume at the position in ``state``."""
+
+
+# What other libraries call on a manager.
+_ELSEWHERE = {
+    "load": "write restore()",
+    "load_state_dict": "write restore()",
+    "latest_step": "write latest()",
+    "all_steps": "write steps()",
+    "save_checkpoint": "write save(step, state)",
+    "wait_until_finished": "a save is finished when it returns; ps.AsyncCheckpointer saves in the background",
+}
 
 
 class CheckpointManager:
@@ -93,6 +105,11 @@ class CheckpointManager:
         self._ranks: Ranks | None = None
         self._retention = Retention(last=keep_last, every=keep_every, best=keep_best, mode=mode)
         self._mine: set[str] = set()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            explain_attribute(self, name, _ELSEWHERE)
 
     def across(self, group: ProcessGroup) -> Self:
         """Return this manager for the ranks of ``group`` (that of sharded or replicated models): all save, all restore.

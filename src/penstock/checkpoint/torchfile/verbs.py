@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import re
 import struct
@@ -28,7 +29,6 @@ from penstock.tree import tree_map
 from penstock.values import switch
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Generator
 
     import torch
@@ -58,6 +58,8 @@ def save(
         >>> ps.load("s3://bucket/model.pt")
         {'weight': tensor([0., 0.])}
     """
+    if isinstance(obj, str | os.PathLike) and not isinstance(url, str | os.PathLike):
+        raise Unusable(f"save takes the object first, ps.save(obj, url), got a {type(url).__name__} as its URL")
     with Checkpoint(store).writer(url) as writer, bar(f"saving {writer.name}", 1, None, shown=progress) as count:
         dump(obj, cast("BinaryIO", _CountedFile(writer, count)))
 

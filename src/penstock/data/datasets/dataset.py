@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import fields
 from functools import wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 from penstock.data.catalog.catalog import Catalog, make_catalog
 from penstock.data.catalog.discovery.manifest import manifest_fields, read_groups, read_manifest
@@ -42,6 +42,7 @@ from penstock.data.reading.sample import Sample
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable, kind_of, public_url
 from penstock.options import StoreOptions
+from penstock.options.typed import explain_attribute
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
 from penstock.stores.urls import parse
@@ -221,6 +222,21 @@ def _apply_labels(catalog: Catalog, labels: Rule | None) -> Catalog:
     return catalog if labels is None else catalog.with_labels(labels)
 
 
+# What other libraries call on a dataset.
+_ELSEWHERE = {
+    "map": "pass transform=",
+    "filter": "take the samples of a catalog: MapDataset(dataset.catalog.filter(include=…))",
+    "batch": "write ps.DataLoader(dataset, batch_size)",
+    "shuffle": "write ps.DataLoader(dataset, batch_size, shuffle=True)",
+    "repeat": "an epoch is a pass of the loader: loop over it again",
+    "prefetch": "write ps.DataLoader(…, prefetch=…)",
+    "cache": "pass store=ps.StoreOptions(cache=ps.CacheOptions(…))",
+    "take": "slice a MapDataset, dataset[:n]",
+    "skip": "slice a MapDataset, dataset[n:]",
+    "shard": "ranks and workers share samples automatically",
+}
+
+
 class CatalogDataset(SampleDataset):
     """A dataset over a catalog, with a transform and a store. One listing per job: workers memory-map its result.
 
@@ -239,6 +255,11 @@ class CatalogDataset(SampleDataset):
     _runs: Runs | None = None
     _place: Iterations | None = None
     _homes: Homes
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            explain_attribute(self, name, _ELSEWHERE)
 
     def __init__(
         self, catalog: Catalog, *, transform: Callable[[Sample], Any] | None = None, store: Stores = None

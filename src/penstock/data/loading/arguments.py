@@ -49,6 +49,8 @@ OTHERS_ARGUMENTS: dict[str, tuple[object, str]] = {
     "shuffle_buffer_size": (None, ": shuffle=True permutes all samples without a buffer"),
     "snapshot_every_n_steps": (1, ": state_dict() is exact after any batch"),
     "epoch": (None, ": call set_epoch({!r}) of the loader"),
+    **dict.fromkeys(("epochs", "num_epochs"), (None, ": write `for epoch in range({!r}):` around the loop")),
+    "transform": (None, ": pass it to the dataset"),
 }
 
 P = ParamSpec("P")

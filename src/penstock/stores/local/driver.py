@@ -226,7 +226,8 @@ class LocalDriver:
 
     def _path(self, key: str) -> str:
         if not key or key.endswith("/"):
-            raise InvalidURL("the path of a file must not end in '/'", url=self.url(key))
+            below = "ps.sync copies all below a prefix, and ps.delete takes ps.list(url)"
+            raise InvalidURL(f"the path of a file must not end in '/'; {below}", url=self.url(key))
         return self._root + key
 
     def _allowed(self, key: str) -> str:
