@@ -8,6 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import Damaged, NotFound, Unusable
+from penstock.events import RangeRead, subscribe
 from penstock.jobs.parts.records import JobPlan, PartRecord, Records, Share, jobs_below
 from penstock.options import StoreOptions
 from penstock.schema import COUNT
@@ -65,6 +66,7 @@ OTHER = replace(PLAN, run="../../x").encoded()
         (PLAN.encoded().replace(b'"objects": 5', b'"objects": NaN'), "objects must be a whole number from 0, got NaN"),
         (PLAN.encoded().replace(b'["m", 3, 30]', b"7"), "parts[0] must be a list, got 7"),
         (OTHER, "run must be a text like"),
+        (PLAN.encoded().replace(b'"part_count": 2', b'"part_count": 3'), "part_count is 3, there are 2 parts"),
     ],
 )
 def test_anything_else_in_the_place_of_a_plan_is_damaged(records, tmp_path, data, cause):
@@ -203,6 +205,39 @@ def test_jobs_below_a_folder_are_found(tmp_path):
     assert len([*jobs_below(f"{tmp_path}/one", StoreOptions())]) == 1
 
 
+class TestSummary:
+    def test_it_is_the_plan_without_its_parts(self, records):
+        assert records.summary() is None
+        records.planned(lambda: PLAN, PLAN)
+        records.run = ""
+        assert records.summary() == PLAN.summary
+        assert (PLAN.summary.part_count, records.run) == (2, PLAN.run)
+
+    @pytest.mark.parametrize("most", [20_000, 4_000])
+    def test_it_reads_the_same_number_of_bytes_of_any_number_of_parts(self, records, most):
+        large = replace(PLAN, parts=tuple([f"{number:020}", 1, 1] for number in range(most)))
+        records.planned(lambda: large, PLAN)
+        read = []
+        stop = subscribe(lambda event: read.append(event.size_bytes) if isinstance(event, RangeRead) else None)
+        try:
+            assert records.summary() == large.summary
+        finally:
+            stop()
+        assert len(large.encoded()) > sum(read) == 64 << 10
+
+    def test_arguments_of_any_size_are_read(self, records):
+        large = replace(PLAN, arguments={"include": ["x" * 100_000, ",\n"]})
+        records.planned(lambda: large, large)
+        assert records.summary() == large.summary
+
+    @pytest.mark.parametrize("data", [b"", b"{}", b"[,\n", b'{"penstock job": 2,\n'])
+    def test_anything_else_in_its_place_is_damaged(self, records, tmp_path, data):
+        (tmp_path / "job").mkdir()
+        (tmp_path / "job" / "plan.json").write_bytes(data)
+        with pytest.raises(Damaged, match="cannot read the plan of a job"):
+            records.summary()
+
+
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3", "", "1/2/3"])
 def test_shares_that_do_not_exist_are_refused(text):
     with pytest.raises(Unusable, match="part must be like 3/16"):
@@ -224,5 +259,5 @@ def test_a_plan_tells_no_secret(tmp_path):
     assert options.secret_key not in text
     assert set(json.loads(text)) == {
         *("penstock job", "version", "operation", "arguments", "places", "parts", "objects", "size_bytes", "created"),
-        "run",
+        *("run", "part_count"),
     }

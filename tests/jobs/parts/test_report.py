@@ -29,7 +29,7 @@ def test_records_add_up(records):
     failed = record(2, "two", began=10, failed=1)
     failed.failures.append({"url": "s3://a/<x>", "error": "gone\x1b"})
     records.write(failed)
-    report = JobReport.of(records, PLAN)
+    report = JobReport.of(records, PLAN.summary)
     assert (report.parts_done, report.parts_failed, report.wall_seconds, report.seconds) == (2, 1, 20.0, 30.0)
     assert report.counts == {"copied": 2, "copied_bytes": 300, "failed": 1}
     assert {name: (each.parts, each.processes) for name, each in report.hosts.items()} == {"one": (1, 1), "two": (2, 1)}
@@ -46,15 +46,23 @@ def test_records_add_up(records):
     assert page.count("<table>") == page.count("</table>") == 4
 
 
+def test_skipped_samples_are_not_shown_as_failed(records):
+    skipped = record(0, skipped=1)
+    skipped.failures.append({"url": "s3://a/x", "error": "skipped: cannot map sample 2: ZeroDivisionError"})
+    records.write(skipped)
+    lines = [*JobReport.of(records, PLAN.summary).lines(5)]
+    assert lines[-1] == "skipped: s3://a/x: cannot map sample 2: ZeroDivisionError"
+
+
 def test_a_part_that_succeeded_after_a_failure_counts_once(records):
     records.write(record(0, failed=1))
     records.write(record(0, copied=1, cpu_s=9.0))
-    report = JobReport.of(records, PLAN)
+    report = JobReport.of(records, PLAN.summary)
     assert (report.parts_done, report.parts_failed, report.counts) == (1, 0, {"copied": 1})
     assert report.bound.startswith("processors: 90%")
 
 
 def test_a_job_that_has_not_begun_has_no_rate(records):
-    report = JobReport.of(records, PLAN)
+    report = JobReport.of(records, PLAN.summary)
     assert (report.bytes_per_s, report.left_s, report.bound, report.parts_done) == (0.0, None, "", 0)
     assert "not finished" in next(report.rows())[1]

@@ -2,7 +2,7 @@
 # No `from __future__ import annotations`: typer evaluates annotations, and must find its own names in them.
 
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from typer import Argument, Option, Typer
 
@@ -31,11 +31,12 @@ from penstock.cli.options import (
 from penstock.cli.output import aside, check_page, harmless_lines, readable, save_page, write, write_row
 from penstock.display import counted
 from penstock.errors import NotFound, Unusable
-from penstock.jobs.parts.records import JobPlan, Records, jobs_below
+from penstock.jobs.parts.records import JobSummary, Records, jobs_below
 from penstock.jobs.parts.report import JobReport
 from penstock.jobs.syncing.verify import Verified
 
 app = Typer()
+T = TypeVar("T")
 
 
 @app.command(
@@ -130,13 +131,18 @@ def ls(
     json: JsonLines = False,
     store: Store,
 ) -> None:
-    """List the jobs below URL: parts done, objects, operation. Exit code 1 if there are none."""
+    """List the jobs below URL: parts done, objects, operation. Exit code 1 if there are none.
+
+    Costs a few requests for each job, and for one that is not finished one more for each 1,000 parts done.
+    """
     found = False
     for records in jobs_below(url, store):
         found = True
-        plan, done = _plan(records), len(records.numbers())
-        record = {"url": records.url, "operation": plan.operation, "parts": len(plan.parts), "parts_done": done}
-        text = f"{done:>6}/{len(plan.parts):<6} parts {plan.objects:>12,} objects  {plan.operation:10} {records.url}"
+        plan = _summary(records)
+        parts = plan.part_count
+        done = parts if records.finished() else len(records.numbers())
+        record = {"url": records.url, "operation": plan.operation, "parts": parts, "parts_done": done}
+        text = f"{done:>6}/{parts:<6} parts {plan.objects:>12,} objects  {plan.operation:10} {records.url}"
         write_row(record | {"objects": plan.objects}, text, as_json=json)
     if not found:
         raise NotFound("no plan of a job found", url=url)
@@ -155,7 +161,7 @@ def show_job(
     if html is not None:
         check_page(html)
     records = Records(url, store)
-    report = JobReport.of(records, _plan(records))
+    report = JobReport.of(records, _summary(records))
     if html is not None:
         save_page(html, report.to_html())
     if json:
@@ -171,7 +177,7 @@ def resume(
 ) -> None:
     """Do the unfinished and failed parts of a job, as the command that began it would."""
     records = Records(url, store)
-    plan = _plan(records)
+    plan = _require(records.plan(), records)
     if plan.operation == "map":
         # A plan is read from a bucket: the name of a function in it is not trusted.
         raise Unusable("a map is continued by its own call, or penstock map: repeat it", url=records.url)
@@ -196,8 +202,11 @@ def rm(url: Job, *, json: JsonOne = False, store: Store) -> None:
     write_row({"url": records.url, "deleted": number}, text, as_json=json)
 
 
-def _plan(records: Records) -> JobPlan:
-    plan = records.plan()
+def _summary(records: Records) -> JobSummary:
+    return _require(records.summary(), records)
+
+
+def _require(plan: T | None, records: Records) -> T:
     if plan is None:
         raise NotFound("no plan of a job found", url=records.url)
     return plan

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.data.loading.sendable import find_cloudpickle
 from penstock.errors import PenstockError, Transient, Unusable, kind_of
-from penstock.jobs.parts.operation import fail
+from penstock.jobs.parts.operation import SKIPPED, fail
 from penstock.values import check_choice, whole
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class FunctionCalls:
                 raise failure from error
             if len(samples) > 1:
                 return [each for at, one in enumerate(samples, first) for each in self._call(at, [one], record)]
-            failure.message = f"skipped: {failure.message}"
+            failure.message = f"{SKIPPED}{failure.message}"
             fail(record, failure)
             return [(samples[0], _SKIPPED)]
         if self.batch is None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.progress import Count
 
 _FAILURES = 20  # in the record of a part
+SKIPPED = "skipped: "  # begins the errors of what was left out
 
 
 class Planned(NamedTuple):

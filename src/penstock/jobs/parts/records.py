@@ -1,6 +1,7 @@
 """Records of a job that is done in parts: objects in a folder of a bucket, each written in one step.
 
-- ``plan.json``: the operation and its parts. It is written once; a second planner takes the first one's.
+- ``plan.json``: the operation and its parts. It is written once; a second planner takes the first one's. Its first line
+  has all but the parts, so that a list of jobs reads only that.
 - ``done/RUN/000012.json``: the result of part 12. A part without this record is repeated.
 - ``failed/RUN/000012.json``: the same, of a part in which objects failed.
 - ``data/RUN/000012``: data of a part for the last step of some operations.
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
 
 _FORMAT = 1
+_THING = "the plan of a job"
 _PLAN = "plan.json"
 _DONE, _FAILED, _DATA, _FINISHED = "done/", "failed/", "data/", "finished/"
 _DIGITS = 6
@@ -43,17 +45,19 @@ _RUN = "[0-9a-f]{8}"
 # What is deleted with a job, of any of its runs; its data are below a folder of their own.
 _RECORD = re.compile(rf"(?:{_DONE}|{_FAILED}){_RUN}/[0-9]+\.json|{_FINISHED}{_RUN}\.json|{_DATA}.+", re.DOTALL)
 _MOST_BYTES = 64 << 20  # of a plan; 100,000 parts take some 10 MB
-_PLAN_FORM = {
+_HEAD_BYTES = 64 << 10  # of a plan, read for its first line
+_HEAD_FORM = {
     "penstock job": _FORMAT,
     "operation": str,
     "arguments": dict,
     "places": {str: str},
-    "parts": [list],
     "objects": COUNT,
     "size_bytes": COUNT,
     "created": str,
     "run": re.compile(_RUN),
+    "part_count": COUNT,
 }
+_PLAN_FORM = _HEAD_FORM | {"parts": [list]}
 _RECORD_FORM = {
     "part": COUNT,
     "counts": {str: COUNT},
@@ -65,6 +69,20 @@ _RECORD_FORM = {
     "host": str,
     "process": COUNT,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class JobSummary:
+    """Plan of a job without its parts."""
+
+    operation: str
+    arguments: Mapping[str, Any]
+    objects: int
+    size_bytes: int
+    created: str
+    places: Mapping[str, str]
+    run: str
+    part_count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +105,23 @@ class JobPlan:
         text = json.dumps([_FORMAT, self.operation, self.arguments, self.places], sort_keys=True)
         return sha256(text.encode()).hexdigest()[:16]
 
+    @property
+    def summary(self) -> JobSummary:
+        values = {each.name: getattr(self, each.name) for each in fields(JobSummary) if each.name != "part_count"}
+        return JobSummary(**values, part_count=len(self.parts))
+
     def encoded(self) -> bytes:
-        return json.dumps({"penstock job": _FORMAT, "version": VERSION, **asdict(self)}).encode()
+        head = json.dumps({"penstock job": _FORMAT, "version": VERSION, **asdict(self.summary)})
+        return f'{head[:-1]},\n"parts": {json.dumps(self.parts)}}}'.encode()
 
     @classmethod
     def decoded(cls, data: bytes, url: str) -> Self:
-        values = read_json(data, _PLAN_FORM, "the plan of a job", url)
+        values = read_json(data, _PLAN_FORM, _THING, url)
         given = {each.name: values[each.name] for each in fields(cls)}
+        if (count := len(values["parts"])) != values["part_count"]:
+            raise Damaged(
+                f"cannot read {_THING}: part_count is {values['part_count']}, there are {count} parts", url=url
+            )
         return cls(**given | {"parts": tuple(values["parts"])})
 
     def chosen(self, form: Mapping[str, object], url: str) -> dict[str, Any]:
@@ -164,18 +192,43 @@ class Records:
 
     def plan(self) -> JobPlan | None:
         """Return the plan; None before there is one. One or two requests."""
-        key = self._base + _PLAN
-        try:
-            meta = self._source.head(key)
-        except NotFound:
+        meta = self._find_plan()
+        if meta is None:
             return None
         if meta.size > _MOST_BYTES:
-            raise Damaged(f"the plan of a job must have at most {_MOST_BYTES} bytes", url=self._source.url(key))
-        found = JobPlan.decoded(
-            self._source.read(Span(key, 0, meta.size, meta.etag, whole=True)), self._source.url(key)
-        )
+            raise Damaged(f"{_THING} must have at most {_MOST_BYTES} bytes", url=self._source.url(meta.key))
+        data = self._source.read(Span(meta.key, 0, meta.size, meta.etag, whole=True))
+        found = JobPlan.decoded(data, self._source.url(meta.key))
         self.run = found.run
         return found
+
+    def summary(self) -> JobSummary | None:
+        """Return the plan without its parts, read from its first line; None before there is one. One or two requests.
+
+        The whole plan is read where its arguments take more than 64 KiB.
+        """
+        meta = self._find_plan()
+        if meta is None:
+            return None
+        stop = min(meta.size, _HEAD_BYTES)
+        data = bytes(self._source.read(Span(meta.key, 0, stop, meta.etag, whole=stop == meta.size)))
+        head, mark, _ = data.partition(b",\n")
+        if mark:
+            values = read_json(head + b"}", _HEAD_FORM, _THING, self._source.url(meta.key))
+            found = JobSummary(**{each.name: values[each.name] for each in fields(JobSummary)})
+        else:
+            plan = self.plan()
+            if plan is None:
+                return None
+            found = plan.summary
+        self.run = found.run
+        return found
+
+    def _find_plan(self) -> ObjectMeta | None:
+        try:
+            return self._source.head(self._base + _PLAN)
+        except NotFound:
+            return None
 
     def planned(self, made: Callable[[], JobPlan], like: JobPlan, part: object = list) -> JobPlan:
         """Return the plan, created and published first if missing; refuse the plan of a job other than ``like``."""
@@ -211,7 +264,7 @@ class Records:
         return {number for number, _ in self._listed(_FAILED if failed else _DONE)}
 
     def _below(self, kind: str) -> str:
-        if not self.run and self.plan() is None:
+        if not self.run and self.summary() is None:
             raise NotFound("no plan of a job found", url=self.url)
         return f"{self._base}{kind}{self.run}"
 
@@ -309,7 +362,7 @@ class Records:
         pages = (page for kind in kinds for page in self._source.pages(self._base + kind))
         keys = (entry.key for page in pages for entry in page.entries)
         found = [key for key in keys if _RECORD.fullmatch(key[len(self._base) :])]
-        if self.plan() is not None:
+        if self.summary() is not None:
             found.append(self._base + _PLAN)
         if not found:
             raise NotFound("no plan of a job found", url=self.url)

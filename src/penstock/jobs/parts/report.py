@@ -9,11 +9,12 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.display import html_page, safe, table
+from penstock.jobs.parts.operation import SKIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.jobs.parts.records import JobPlan, PartRecord, Records
+    from penstock.jobs.parts.records import JobSummary, PartRecord, Records
 
 # Seconds of processors in a second of a part, from which on the processors bind.
 _BUSY = 0.8
@@ -56,10 +57,10 @@ class JobReport:
     failures: list[dict[str, str]] = field(default_factory=list)  # the first 1,000: ``url`` and ``error``
 
     @classmethod
-    def of(cls, records: Records, plan: JobPlan) -> JobReport:
+    def of(cls, records: Records, plan: JobSummary) -> JobReport:
         """Read the records: one request for each, and for each 1,000."""
         found = cls(
-            records.url, plan.operation, dict(plan.arguments), plan.created, records.finished(), len(plan.parts),
+            records.url, plan.operation, dict(plan.arguments), plan.created, records.finished(), plan.part_count,
             plan.objects, plan.size_bytes,
         )  # fmt: skip
         processes, times = set[tuple[str, int]](), list[tuple[datetime, datetime]]()
@@ -149,7 +150,11 @@ class JobReport:
         rows = [*self.rows()]
         width = max(len(name) for name, _ in rows)
         yield from (f"{name:<{width}}  {value}" for name, value in rows)
-        yield from (f"failed: {each.get('url')}: {each.get('error')}" for each in islice(self.failures, most))
+        for each in islice(self.failures, most):
+            error = each.get("error", "")
+            # Samples that a map has left out are recorded with the failures.
+            kind = SKIPPED if error.startswith(SKIPPED) else "failed: "
+            yield f"{kind}{each.get('url')}: {error.removeprefix(SKIPPED)}"
 
 
 def _flat(given: JobReport | HostSums) -> dict[str, Any]:
