@@ -327,6 +327,8 @@ def read_mode(text: str, encoding: str | None = None, errors: str | None = None,
     ``ConfigError`` if an argument is unknown, or one of the last three is given for bytes.
     """
     letters = f"{text}"  # None too becomes text, which is not a valid mode
+    if "/" in letters:
+        raise ConfigError(f"mode must be 'r', 'w' or 'x', with 'b' for bytes, got {text!r}; the URL comes first")
     for letter, instead in _INSTEAD.items():
         if letter in letters:
             raise ConfigError(f"mode {text!r}: {instead}")

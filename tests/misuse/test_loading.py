@@ -48,6 +48,11 @@ REFUSED = {
     ),
     "a URL": (lambda _: ps.DataLoader("s3://bucket/train/", 4), "write penstock.MapDataset.from_prefix"),
     "a loader": (lambda c: ps.DataLoader(loader(c), 4), "give its dataset here"),
+    "a state's file": (
+        lambda c: loader(c).load_state_dict("state.json"),
+        "pass what state_dict() returned",
+        StateMismatch,
+    ),
     "no batch size": (lambda c: loader(c, None), "batch_size"),
     "a batch size that looks whole": (lambda c: loader(c, 4.0), "batch_size"),
     "a batch size of True": (lambda c: loader(c, batch_size=True), "batch_size"),
@@ -207,3 +212,12 @@ def test_uncollatable_samples_error_suggests_collate_fn_list(catalog, workers):
 
 def growing(sample) -> torch.Tensor:
     return torch.zeros(number(sample) + 1)
+
+
+def test_transform_that_yields_gets_the_advice_to_return(catalog):
+    def spread(sample):
+        yield number(sample)
+
+    with pytest.raises(TypeError) as caught:
+        next(iter(ps.DataLoader(ps.MapDataset.from_catalog(catalog, transform=spread), 4)))
+    assert "transform yields its value, and makes a generator: return the value instead" in caught.value.__notes__

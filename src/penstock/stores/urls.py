@@ -201,14 +201,21 @@ def _absolute(path: str) -> str:
     return os.path.join(os.getcwd(), below)  # noqa: PTH109, PTH118  pathlib drops slashes
 
 
+def _advise_on_url(given: object) -> str:
+    if given is None:
+        return "; is a variable of the environment unset?"
+    if isinstance(given, bytes):
+        return "; write str(url, 'utf-8')"
+    return "; from_objects of a dataset takes a list of URLs" if isinstance(given, list | tuple) else ""
+
+
 def _convert_url(url: str | os.PathLike[str]) -> str:
     text: object = os.fspath(url) if isinstance(url, os.PathLike) else url
     # A path of universal_pathlib is not a local path; its text is the URL.
     if hasattr(url, "__vfspath__"):
         text = str(url)
     if not isinstance(text, str):
-        several = "; from_objects of a dataset takes a list of URLs" if isinstance(text, list | tuple) else ""
-        raise InvalidURL(f"a URL must be text or a path of text, got {type(text).__name__}{several}")
+        raise InvalidURL(f"a URL must be text or a path of text, got {kind_of(text)}{_advise_on_url(text)}")
     if not text:
         raise InvalidURL(f"an empty URL: write scheme://bucket/key or a path; Penstock knows {_list_schemes()}")
     return text

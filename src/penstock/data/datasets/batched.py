@@ -7,7 +7,7 @@ a map-style dataset as indices, to the DataLoaders of torch and torchdata.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from functools import partial, wraps
 from inspect import signature
@@ -519,6 +519,9 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         ``batch`` is the number of the batch on this rank, counted from ``cursor``, where the iteration began.
         """
         if self.collate_fn is not _collate:
+            return
+        if any(isinstance(each, Generator) for each in made):
+            error.add_note("transform yields its value, and makes a generator: return the value instead")
             return
         if (found := _misfit(made)) is None:
             error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")

@@ -42,7 +42,7 @@ from penstock.data.reading.sample import Sample
 from penstock.engine.contracts.fetching import ReadCounts
 from penstock.errors import InvalidURL, NotFound, PenstockError, Unusable, kind_of, public_url
 from penstock.options import StoreOptions
-from penstock.options.typed import explain_attribute
+from penstock.options.typed import explain_attribute, suggest_word
 from penstock.source import open_source
 from penstock.stores.s3.options import S3Options
 from penstock.stores.urls import parse
@@ -122,7 +122,7 @@ def constructor(
     @wraps(find)
     def construct(cls: type[D], /, *args: P.args, **arguments: P.kwargs) -> D:
         shared = {name: value for name, value in arguments.items() if name in explicit.parameters}
-        own = _own_arguments(cls, find.__name__, arguments, shared)
+        own = _own_arguments(cls, find.__name__, arguments, explicit.parameters)
         _bind(cls, find.__name__, explicit, cls, *args, **shared)
         # A subclass with its own ``__init__`` may give the arguments another meaning.
         if _definer(cls, "__init__") is _definer(cls, "_check_arguments"):
@@ -158,7 +158,8 @@ def _own_arguments(
     own = {each: value for each, value in arguments.items() if each in takes}
     for each in arguments:
         if each not in takes and each not in explicit:
-            raise TypeError(f"{cls.__name__}.{name}() got an unexpected keyword argument {each!r}{_instead(each)}")
+            hint = _instead(each) or suggest_word(each, (*takes, *explicit))
+            raise TypeError(f"{cls.__name__}.{name}() got an unexpected keyword argument {each!r}{hint}")
     _bind(cls, name, inspect.signature(cls.__init__), None, None, **own)
     return own
 

@@ -337,8 +337,8 @@ def _wait_at_once(setup: Setup) -> str:
     waits = f"Transforms wait for {setup.asleep:.0%} of their time (for a service, a disk, a lock, a sleep)"
     if setup.num_workers and setup.num_workers * running >= _FEW_PROCESSORS:
         # Threads that also run Python would use no more than one processor.
-        more = min(round(setup.num_workers / running), 2 * setup.num_workers)
-        return f"{waits}: raise num_workers= (now {setup.num_workers}) to {more}, so that more of them wait at once."
+        workers = min(round(setup.num_workers / running), 2 * setup.num_workers)
+        return f"{waits}: raise num_workers= (now {setup.num_workers}) to {workers}, so that more of them wait at once."
     now = setup.num_workers or min(setup.decode_threads, setup.prefetch * setup.batch_size)
     threads = max(now + 1, min(round(now / running), max(_MANY_THREADS, 2 * now)))
     prefetch = max(setup.prefetch, ceil(threads / setup.batch_size) + 1)

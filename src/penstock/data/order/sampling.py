@@ -297,7 +297,7 @@ class SamplingPlan:
         """
         ours = SamplingPlan.state(self, Cursor(), world, catalog)
         if not isinstance(state, Mapping) or "penstock" not in state:
-            raise StateMismatch(f"not a state of a dataset: {_shorten_repr(state)}")
+            raise StateMismatch(f"not a state of a dataset: {_shorten_repr(state)}; pass what state_dict() returned")
         if _same(state["penstock"], _VERSION) and (set(state) ^ set(ours)) - _OPTIONAL:
             raise StateMismatch(f"this state lacks fields, or has unknown ones: {_shorten_repr(list(state))}")
         for name, meaning in _MEANINGS.items():
