@@ -44,6 +44,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         "datasets",
         "zarr",
         "tokens",
+        "video",
         "loading",
     ),
     "checkpoint": (
@@ -67,6 +68,7 @@ HOMES = {
     "IPython": ("progress",),
     "PIL": ("cli.demo", "testing", "compat.streaming"),
     "azure": ("stores.azure.store",),
+    "av": ("data.video.packets",),
     "awscrt": ("stores.s3.checksums",),
     "boto3": ("cli.demo", "testing"),
     "botocore": ("stores.s3.credentials",),
@@ -100,6 +102,7 @@ HOMES = {
         "data.loading",
         "data.zarr",
         "data.tokens",
+        "data.video",
         "checkpoint",
         "ray.train",
         "cli.demo",
@@ -127,6 +130,7 @@ FACING = {
         ("torch", "data.loading"),
         ("torch", "data.zarr"),
         ("torch", "data.tokens"),
+        ("torch", "data.video"),
     ),
     *(
         ("pytest", "testing"),

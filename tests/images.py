@@ -24,7 +24,8 @@ CLASSES, PHOTOS_PER_CLASS = ("cat", "dog", "owl"), 24
 def filled_server() -> Iterator[FaultServer]:
     """Run a server with labelled images under s3://bucket/train/, and photographs under s3://bucket/photos/.
 
-    The labelled images are also in tar files of 100 samples, as png and cls, under s3://bucket/shards/.
+    The labelled images are also in tar files of 100 samples, as png and cls, under s3://bucket/shards/. Two videos of
+    20 frames, 10 a second, are under s3://bucket/videos/.
     The server is the project's own: moto takes four times as long, and believes any signature.
     """
     with FaultServer.start(Settings(access_key="testing", secret_key="testing")) as server:
@@ -35,7 +36,7 @@ def filled_server() -> Iterator[FaultServer]:
 def emptied(server: FaultServer) -> dict[str, str]:
     """Delete all objects but the images, and return what a user would export to read them."""
     keys = (each.key for each in ps.list("s3://bucket/", store=server.store))
-    used = [each for each in keys if not each.startswith(("train/", "photos/", "shards/"))]
+    used = [each for each in keys if not each.startswith(("train/", "photos/", "shards/", "videos/"))]
     ps.delete((f"s3://bucket/{each}" for each in used), store=server.store)
     return server.environment
 
@@ -59,6 +60,8 @@ def tar(members):
 def _fill(server):
     from PIL import Image
 
+    from tests.data.video.files import encode
+
     draw = random.Random(0)
     shards: dict[str, bytes] = {}
     for label in range(LABELS):
@@ -75,3 +78,5 @@ def _fill(server):
             jpeg, size = io.BytesIO(), (draw.randrange(40, 400), draw.randrange(40, 400))
             Image.new("RGB", size, draw.randrange(1 << 24)).save(jpeg, "JPEG")
             server.put("bucket", f"photos/{name}/{number:04}.jpg", jpeg.getvalue())
+    for number in range(2):
+        server.put("bucket", f"videos/{number:04}.mp4", encode(count=20, g=4, rate=10, seed=number))

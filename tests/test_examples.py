@@ -27,6 +27,7 @@ from penstock.interop.zarr import Store
 from penstock.source import open_source
 from tests.data.shards.mosaic import described, encoded
 from tests.data.shards.mosaic import shard as mds_shard
+from tests.data.video.files import encode
 from tests.data.zarr import grib
 from tests.data.zarr.referencefiles import put_references
 from tests.edges.launch import program, ranks
@@ -65,6 +66,8 @@ def photographs():
             body = np.random.default_rng(number).integers(0, 1024, tokens, dtype=np.uint16).tobytes()
             client.put_object(Bucket="bucket", Key=f"tokens/{number:04}.bin", Body=body)
         _fill_documents(client)
+        for number in range(2):
+            client.put_object(Bucket="bucket", Key=f"clips/{number}/a.mp4", Body=encode(count=46, rate=10, seed=number))
         yield server
 
 
@@ -222,6 +225,16 @@ def test_tokens_continues_after_the_last_saved_step(variables):
     assert "35000 tokens, 136 windows, 182 tokens left out" in first
     steps = [re.findall(r"step (\d+): loss \d+\.\d\d", each) for each in (first, second)]
     assert steps == [["17"], ["17", "34"]]
+
+
+def test_video_continues_after_the_last_saved_step(variables):
+    words = [EXAMPLES / "video.py", "s3://bucket/clips/", "--run", "s3://bucket/runs/30/", "--save-every", "2"]
+    first = printed(program(*words, **variables))
+    second = printed(program(*words, "--epochs", "2", **variables))
+    # Steps 1 to 4 are saved, and the fifth is done again.
+    assert "20 clips of 0, 1, 4 frames left out" in first
+    steps = [re.findall(r"step (\d+): loss \d+\.\d\d", each) for each in (first, second)]
+    assert steps == [["5"], ["5", "10"]]
 
 
 def test_grain_mixture_continues_after_the_last_saved_step(photographs, variables):

@@ -100,7 +100,15 @@ TORCH = {
     "ps.ZarrDataset",
     "ps.concat",
 }
-TORCH |= {"ps.save", "ps.load", "ps.save_safetensors", "ps.TokenDataset", "ps.PackedBatch"}
+TORCH |= {
+    "ps.save",
+    "ps.load",
+    "ps.save_safetensors",
+    "ps.TokenDataset",
+    "ps.PackedBatch",
+    "ps.VideoDataset",
+    "ps.Clip",
+}
 
 
 def _documented():

@@ -269,7 +269,29 @@ def llm() -> Picture:
     return drawn
 
 
-PICTURES = {each.__name__: each for each in (training, checkpoint, order, commit, report, packing, llm)}
+def video() -> Picture:
+    """Return a file with its index, the range of a clip, and a block of neighbouring clips."""
+    drawn = Picture(720, 300, "Clips of an MP4 file: the index in one request, each clip by its range, blocks of clips")
+    drawn.text(20, 30, "An MP4 file: its index, and frames with a key frame every 4", "ink bold")
+    drawn.box(20, 42, (84, 34), "state", "moov")
+    for frame in range(20):
+        drawn.box(108 + 30 * frame, 42, (27, 34), "plain" if frame % 4 else "data", "key" if frame % 4 == 0 else "")
+    drawn.arrow(62, 78, 62, 118)
+    drawn.box(20, 120, (150, 44), "state", "1 request a file", "frames to bytes")
+    drawn.text(198, 134, "shuffle=True: a clip is one range, from a key frame", "ink bold")
+    for number, first in enumerate((5, 14)):
+        begin = first // 4 * 4
+        drawn.box(198 + 200 * number, 144, (30 * (first - begin) + 90, 26), "lost")
+        drawn.box(198 + 200 * number + 30 * (first - begin), 144, (88, 26), "work", f"clip {first}")
+    drawn.text(198, 208, "ps.order.Lanes(): a block of neighbouring clips is one range", "ink bold")
+    drawn.box(198, 218, (482, 34), "data")
+    for number in range(5):
+        drawn.box(201 + 96 * number, 222, (92, 26), "work", f"clip {3 * number}")
+    drawn.text(20, 284, "Red: bytes that are read for the clip, decoded and thrown away.")
+    return drawn
+
+
+PICTURES = {each.__name__: each for each in (training, checkpoint, order, commit, report, packing, llm, video)}
 
 
 if __name__ == "__main__":

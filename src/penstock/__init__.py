@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from penstock.data.reading.sample import Sample
     from penstock.data.tokens.batch import PackedBatch
     from penstock.data.tokens.dataset import TokenDataset
+    from penstock.data.video.dataset import Clip, VideoDataset
     from penstock.data.zarr.dataset import ZarrDataset
     from penstock.data.zarr.statistics.record import ZarrStatistics
     from penstock.errors import PenstockError
@@ -76,6 +77,7 @@ _HOMES = {
     "Catalog": "data.catalog.catalog",
     "Checkpoint": "checkpoint.torchfile.archive",
     "CheckpointManager": "checkpoint.run.steps",
+    "Clip": "data.video.dataset",
     "DataLoader": "data.loading.loader",
     "GCSOptions": "stores.gcs.options",
     "FsspecOptions": "stores.fsspec.options",
@@ -99,6 +101,7 @@ _HOMES = {
     "StoreOptions": "options",
     "TokenDataset": "data.tokens.dataset",
     "TransportOptions": "options",
+    "VideoDataset": "data.video.dataset",
     "WriteOptions": "options",
     "ZarrDataset": "data.zarr.dataset",
     "ZarrStatistics": "data.zarr.statistics.record",
@@ -137,6 +140,7 @@ __all__ = [
     "Catalog",
     "Checkpoint",
     "CheckpointManager",
+    "Clip",
     "DataLoader",
     "FsspecOptions",
     "GCSOptions",
@@ -160,6 +164,7 @@ __all__ = [
     "StoreOptions",
     "TokenDataset",
     "TransportOptions",
+    "VideoDataset",
     "WriteOptions",
     "ZarrDataset",
     "ZarrStatistics",

@@ -1,0 +1,421 @@
+"""Boxes of an MP4 or MOV file: ``moov`` is found by ranges, and its tables become the frames of one video track.
+
+Formats: ISO/IEC 14496-12 (boxes), 14496-14 (``esds``), 14496-15 (``avcC``, ``hvcC``), AV1 in ISOBMFF, QuickTime. No
+number in the file is trusted: counts and sizes are compared with the file before memory is allocated for them.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from penstock.data.shards.format import Ask
+from penstock.errors import Damaged, Unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from numpy.typing import NDArray
+
+    Range = tuple[int, int]
+
+# Sample entries whose frames can be decoded, with FFmpeg's name of the decoder.
+CODECS = {
+    **dict.fromkeys(("avc1", "avc3"), "h264"),
+    **dict.fromkeys(("hvc1", "hev1"), "hevc"),
+    "av01": "libdav1d",
+    "vp09": "vp9",
+    "vp08": "vp8",
+    "mp4v": "mpeg4",
+    "jpeg": "mjpeg",
+    **dict.fromkeys(("apch", "apcn", "apcs", "apco", "ap4h", "ap4x"), "prores"),
+}
+_SETUPS = {"h264": "avcC", "hevc": "hvcC", "libdav1d": "av1C", "mpeg4": "esds"}  # box of each decoder's setup
+
+_FIRST_BYTES, _MOST_FIRST_BYTES, _SHARE = 64 << 10, 1 << 20, 512  # of the first read: 1/512 of the file
+_NEXT_BYTES = 4 << 20  # read at once after the frames, where moov often lies
+_MOST_MOOV = 64 << 20
+_MOST_READS = 8
+_MOST_BOXES = 512  # within one box
+_MOST_ALIKE = 1 << 20  # frames of one size, which take no memory in the file
+_MOST_TICKS = 1 << 56
+_TOP = {
+    b"ftyp",
+    b"moov",
+    b"free",
+    b"skip",
+    b"wide",
+    b"mdat",
+    b"pnot",
+    b"uuid",
+    b"udta",
+    b"meta",
+    b"styp",
+    b"sidx",
+    b"moof",
+}
+_REMUX = "ffmpeg -i IN -c copy -movflags +faststart OUT.mp4"
+_OTHERS = {
+    b"\x1aE\xdf\xa3": "Matroska or WebM",
+    b"RIFF": "AVI",
+    b"FLV": "Flash video",
+    b"OggS": "Ogg",
+    b"\0\0\1\xba": "MPEG program stream",
+    b"0&\xb2u": "Windows Media",
+}
+_TS_PACKET, _TS_SYNC = 188, 0x47
+_U32, _I32, _U64 = np.dtype(">u4"), np.dtype(">i4"), np.dtype(">u8")
+_EDITS = (  # of version 0, and of version 1
+    np.dtype([("duration", ">u4"), ("begin", ">i4"), ("rate", ">i4")]),
+    np.dtype([("duration", ">u8"), ("begin", ">i8"), ("rate", ">i4")]),
+)
+
+
+class Setup(NamedTuple):
+    """Configuration of a decoder, and the boxes of the track that a small MP4 takes over."""
+
+    codec: str  # name of the sample entry, such as "avc1"
+    extradata: bytes
+    color: tuple[int, ...]  # primaries, transfer, matrix and range by ISO/IEC 23091-2; () without such a box
+    rotation: int  # degrees, clockwise, by which a player turns the frames
+    boxes: tuple[bytes, ...]  # tkhd, hdlr and stsd, verbatim
+
+
+class Track(NamedTuple):
+    """The frames of a video track, in decoding order."""
+
+    setup: Setup
+    scale: int  # ticks per second
+    sizes: NDArray[np.uint32]
+    offsets: NDArray[np.int64]  # first byte of each frame, ascending, without overlap
+    ticks: NDArray[np.int64]  # time of presentation of each frame, after the edit list
+    keys: NDArray[np.int64]  # numbers of the key frames, ascending; at least one
+    shown: Range  # first and end tick of the presented frames
+    last: int  # duration of the last frame, in ticks
+
+
+def walk_file(size: int, track: int | None = None) -> Generator[Ask, memoryview, Track]:
+    """Find ``moov`` in a file of ``size`` bytes, and return a video track: see ``ShardFormat.walk``.
+
+    One read if ``moov`` is in front and not unusually large, two if it is at the end. ``track`` is the ID of a video
+    track; None: the first one.
+    """
+    first = max(_FIRST_BYTES, min(size // _SHARE, _MOST_FIRST_BYTES))
+    view, base, at = b"", 0, 0
+    for number in range(_MOST_READS):
+        start = base + len(view)
+        # A box that begins in the last few bytes of a read continues in the next.
+        view, base = view[at - base :] if at < start else b"", at
+        start = max(start, at)
+        if start < size:
+            view += bytes((yield Ask(start, min(size, start + (first if not number else _NEXT_BYTES)))))
+        if not number:
+            _check_magic(view, size)
+        while at < size and (found := _top_box(view[at - base : at - base + 16], at, size)):
+            kind, body, length = found
+            if kind == b"moof":
+                raise Unsupported(f"the MP4 file is fragmented: remux it once, {_REMUX}")
+            if kind == b"moov":
+                if length > _MOST_MOOV:
+                    raise Unsupported(f"the moov box has {length} bytes, and {_MOST_MOOV} at most are supported")
+                moov, end = view[at - base :], at + length
+                if len(moov) < length:
+                    moov += bytes((yield Ask(at + len(moov), end)))
+                return parse_moov(memoryview(moov)[body:length], size, track)
+            at += length
+        if at >= size:
+            raise Damaged(f"the file has no moov box in its {size} bytes: it was cut short while it was written")
+    raise Damaged(f"found no moov box in {_MOST_READS} reads, the last at byte {at}")
+
+
+def _check_magic(head: bytes, size: int) -> None:
+    name = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), "")
+    if not name and head[:1] == bytes([_TS_SYNC]) and head[_TS_PACKET : _TS_PACKET + 1] in (b"", bytes([_TS_SYNC])):
+        name = "MPEG transport stream"
+    if name:
+        raise Unsupported(
+            f"the file is {name}, and frames are found in MP4 and MOV files only: remux it once, {_REMUX}"
+        )
+    if head[4:8] not in _TOP:
+        raise Damaged(f"the file of {size} bytes begins with {head[:8]!r}, not with a box of MP4 or MOV")
+
+
+def _top_box(head: bytes, at: int, size: int) -> tuple[bytes, int, int] | None:
+    """Return kind, bytes of the header, and length of the box at byte ``at``; None if its header was not read yet."""
+    whole = size - at
+    if len(head) < min(whole, 16):
+        return None
+    if whole < 8:  # noqa: PLR2004  the smallest box
+        raise Damaged(f"the file ends within a box at byte {at}: it was cut short")
+    length, kind = struct.unpack_from(">I4s", head)
+    body = 8
+    if length == 1 and whole >= 16:  # noqa: PLR2004  a header with a long size
+        (length,), body = struct.unpack_from(">Q", head, 8), 16
+    elif not length:
+        length = whole
+    if not body <= length <= whole:
+        raise Damaged(f"the box {_name(kind)} at byte {at} has {length} bytes, and the file ends at {size}: cut short")
+    return kind, body, length
+
+
+def _name(kind: bytes) -> str:
+    return repr(kind.decode("latin-1"))
+
+
+def _boxes(data: memoryview, start: int, stop: int) -> Iterator[tuple[bytes, Range]]:
+    """Yield the kind and the payload of each box between two bytes of ``moov``."""
+    for _ in range(_MOST_BOXES):
+        # QuickTime ends some lists with four zero bytes.
+        if stop - start < 8:  # noqa: PLR2004  the smallest box
+            return
+        length, kind = struct.unpack_from(">I4s", data, start)
+        body = start + 8
+        if length == 1:
+            length, body = struct.unpack_from(">Q", data, body)[0] if stop - start >= 16 else 0, body + 8  # noqa: PLR2004
+        elif not length:
+            length = stop - start
+        if not body - start <= length <= stop - start:
+            raise Damaged(f"the box {_name(kind)} at byte {start} of moov ends outside of the box that holds it")
+        yield kind, (body, start + length)
+        start += length
+    raise Damaged(f"a box has more than {_MOST_BOXES} others")
+
+
+def _children(data: memoryview, of: Range) -> dict[bytes, Range]:
+    """Return the boxes in a box by their kind, each the first of its kind."""
+    found: dict[bytes, Range] = {}
+    for kind, place in _boxes(data, *of):
+        found.setdefault(kind, place)
+    return found
+
+
+def _need(found: dict[bytes, Range], kind: bytes, least: int = 0) -> Range:
+    start, stop = found.get(kind, (0, -1))
+    if stop - start < least:
+        raise Damaged(f"the video track has no box {_name(kind)}, or one that is cut short")
+    return start, stop
+
+
+def _rows(data: memoryview, place: Range, width: int, dtype: np.dtype[np.integer] = _U32) -> NDArray[np.int64]:
+    """Return the table of a full box, which begins with its number of rows."""
+    start, stop = place
+    (count,) = struct.unpack_from(">I", data, start + 4)
+    if start + 8 + count * width * dtype.itemsize > stop:
+        raise Damaged(f"a table of {count} rows is longer than its box at byte {start} of moov")
+    return np.frombuffer(data, dtype, count * width, start + 8).reshape(count, width).astype(np.int64)
+
+
+def parse_moov(moov: memoryview, size: int, track: int | None) -> Track:
+    """Return the first video track, or the one with an ID, from the payload of ``moov`` in a file of ``size`` bytes."""
+    listed = [*_boxes(moov, 0, len(moov))]
+    found = dict(reversed(listed))
+    if b"cmov" in found:
+        raise Unsupported(f"the moov box is compressed: remux the file once, {_REMUX}")
+    if b"mvex" in found:
+        raise Unsupported(f"the MP4 file is fragmented: remux it once, {_REMUX}")
+    start, _ = _need(found, b"mvhd", 32)
+    (movie_scale,) = struct.unpack_from(">I", moov, start + (20 if moov[start] else 12))
+    ids = []
+    for kind, place in listed:
+        if kind != b"trak":
+            continue
+        trak = _children(moov, place)
+        media = _children(moov, _need(trak, b"mdia", 8))
+        start, _ = _need(media, b"hdlr", 12)
+        if bytes(moov[start + 8 : start + 12]) != b"vide":
+            continue
+        start, _ = _need(trak, b"tkhd", 84)
+        (number,) = struct.unpack_from(">I", moov, start + (20 if moov[start] else 12))
+        if track in (None, number):
+            return _read_track(moov, size, movie_scale, trak, media)
+        ids.append(number)
+    which = f", and its video tracks are {ids}" if ids else ""
+    raise Unsupported("the file has no video track" + (f" {track}{which}" if track is not None else ""))
+
+
+def _read_track(
+    moov: memoryview, size: int, movie_scale: int, trak: dict[bytes, Range], media: dict[bytes, Range]
+) -> Track:
+    start, _ = _need(media, b"mdhd", 24)
+    (scale,) = struct.unpack_from(">I", moov, start + (20 if moov[start] else 12))
+    if not scale or not movie_scale:
+        raise Damaged("the time scale of the video track is 0")
+    info = _children(moov, _need(media, b"minf", 8))
+    tables = _children(moov, _need(info, b"stbl", 8))
+    setup = _read_setup(moov, trak, media, _children(moov, info.get(b"dinf", (0, 0))), _need(tables, b"stsd", 8))
+    sizes = _read_sizes(moov, size, tables)
+    offsets = _read_offsets(moov, size, tables, sizes)
+    steps = _read_runs(moov, _need(tables, b"stts", 8), len(sizes), _U32, "durations")
+    ticks = np.cumsum(steps) - steps
+    if b"ctts" in tables:
+        ticks = ticks + _read_runs(moov, _need(tables, b"ctts", 8), len(sizes), _I32, "composition offsets")
+    ticks, shown = _apply_edits(moov, trak, ticks, scale, movie_scale)
+    keys = np.arange(len(sizes)) if b"stss" not in tables else _rows(moov, _need(tables, b"stss", 8), 1)[:, 0] - 1
+    if not len(keys):
+        raise Unsupported("the video track has no key frame, so that no frame can be decoded by itself")
+    if keys[0] < 0 or keys[-1] >= len(sizes) or (np.diff(keys) <= 0).any():
+        raise Damaged(f"the key frames of the video track do not ascend within its {len(sizes)} frames")
+    return Track(setup, scale, sizes, offsets, ticks, keys, shown, int(steps[-1]))
+
+
+def _read_setup(
+    moov: memoryview, trak: dict[bytes, Range], media: dict[bytes, Range], data: dict[bytes, Range], stsd: Range
+) -> Setup:
+    entries = [*_boxes(moov, stsd[0] + 8, stsd[1])]
+    if len(entries) != 1:
+        raise Unsupported(f"the video track has {len(entries)} sample descriptions: encode it anew with one codec")
+    kind, (start, stop) = entries[0]
+    inner = dict(_boxes(moov, start + 78, stop))
+    if kind in (b"encv", b"drmi") or b"sinf" in inner:
+        raise Unsupported("the video track is encrypted")
+    codec = kind.decode("latin-1")
+    if codec not in CODECS:
+        raise Unsupported(f"the codec {codec!r} is not supported, only {', '.join(CODECS)}")
+    if b"dref" in data:
+        files = [*_boxes(moov, data[b"dref"][0] + 8, data[b"dref"][1])]
+        (used,) = struct.unpack_from(">H", moov, start + 6)
+        if not 1 <= used <= len(files) or not moov[files[used - 1][1][0] + 3] & 1:
+            raise Unsupported("the frames of the video track are in another file")
+    needed, extradata = _SETUPS.get(CODECS[codec], "").encode(), b""
+    if needed:
+        first, end = _need(inner, needed, 4)
+        extradata = bytes(moov[first:end]) if needed != b"esds" else _read_esds(bytes(moov[first + 4 : end]))
+    first, _ = place = _need(trak, b"tkhd", 84)
+    matrix = struct.unpack_from(">2i", moov, first + (52 if moov[first] else 40))
+    rotation = round(math.degrees(math.atan2(matrix[1], matrix[0]))) % 360
+    places = (b"tkhd", place), (b"hdlr", media[b"hdlr"]), (b"stsd", stsd)
+    boxes = tuple(make_box(kind, bytes(moov[first:end])) for kind, (first, end) in places)
+    return Setup(codec, extradata, _read_color(moov, inner), rotation, boxes)
+
+
+def make_box(kind: bytes, *parts: bytes) -> bytes:
+    data = b"".join(parts)
+    return struct.pack(">I4s", len(data) + 8, kind) + data
+
+
+def _read_color(moov: memoryview, inner: dict[bytes, Range]) -> tuple[int, ...]:
+    start, stop = inner.get(b"colr", (0, 0))
+    kind = bytes(moov[start : min(start + 4, stop)])
+    if stop - start < 10 or kind not in (b"nclx", b"nclc"):  # noqa: PLR2004  its type and three numbers
+        return ()
+    full = 0 if kind == b"nclc" or stop - start == 10 else 1 + (moov[start + 10] >> 7)  # noqa: PLR2004  the same
+    return (*struct.unpack_from(">3H", moov, start + 4), full)
+
+
+def _read_esds(data: bytes) -> bytes:
+    """Return the decoder's setup in the descriptors of an ``esds`` box."""
+    at = 0
+    while at < len(data):
+        tag, at = data[at], at + 1
+        length = 0
+        while True:
+            byte, at = data[at], at + 1
+            length = length << 7 | byte & 0x7F
+            if not byte & 0x80:
+                break
+        if tag == 3:  # noqa: PLR2004  an elementary stream, whose flags say what precedes the rest
+            flags = data[at + 2]
+            at += 3 + 2 * (flags >> 7) + (1 + data[at + 3] if flags & 0x40 else 0) + 2 * (flags >> 5 & 1)
+        elif tag == 4:  # noqa: PLR2004  the setup of its decoder
+            if data[at] != 0x20:  # noqa: PLR2004  MPEG-4 Part 2
+                raise Unsupported(f"the codec 'mp4v' with object type {data[at]:#04x} is not supported, only MPEG-4")
+            at += 13
+        elif tag == 5:  # noqa: PLR2004  the part that belongs to the codec
+            return data[at : at + length]
+        else:
+            at += length
+    raise Damaged("the box 'esds' has no setup of a decoder")
+
+
+def _read_sizes(moov: memoryview, size: int, tables: dict[bytes, Range]) -> NDArray[np.uint32]:
+    if b"stz2" in tables:
+        raise Unsupported(f"the video track has compact sample sizes (stz2): remux the file once, {_REMUX}")
+    start, stop = _need(tables, b"stsz", 12)
+    same, count = struct.unpack_from(">2I", moov, start + 4)
+    if not count:
+        raise Unsupported("the video track has no frames")
+    if same:
+        if count * same > size or count > _MOST_ALIKE:
+            raise Damaged(f"the video track claims {count} frames of {same} bytes, and the file has {size} bytes")
+        return np.full(count, same, np.uint32)
+    return _rows(moov, (start + 4, stop), 1)[:, 0].astype(np.uint32)
+
+
+def _read_offsets(
+    moov: memoryview, size: int, tables: dict[bytes, Range], sizes: NDArray[np.uint32]
+) -> NDArray[np.int64]:
+    wide = b"co64" in tables
+    chunks = _rows(moov, _need(tables, b"co64" if wide else b"stco", 8), 1, _U64 if wide else _U32)[:, 0]
+    groups = _rows(moov, _need(tables, b"stsc", 8), 3)
+    firsts = np.append(groups[:, 0] - 1, len(chunks))
+    if len(firsts) < 2 or firsts[0] or (np.diff(firsts) < 0).any():  # noqa: PLR2004  no group at all
+        raise Damaged("the chunks of the video track are not in order (stsc)")
+    if (groups[:, 2] != 1).any():
+        raise Unsupported("the video track has several sample descriptions: encode it anew with one codec")
+    if len(chunks) and not 0 <= chunks.min() <= chunks.max() <= size:
+        raise Damaged(f"frames of the video track begin beyond the end of the file, byte {size}: it was cut short")
+    counts = np.repeat(groups[:, 1], np.diff(firsts))
+    if counts.sum() != len(sizes):
+        raise Damaged(f"the chunks of the video track have {counts.sum()} frames, and stsz has {len(sizes)}")
+    before = np.cumsum(sizes, dtype=np.int64) - sizes
+    filled = counts > 0
+    begins, counts = chunks[filled], counts[filled]
+    first = np.cumsum(counts) - counts
+    offsets: NDArray[np.int64] = before + np.repeat(begins - before[first], counts)
+    ends = offsets + sizes
+    if ends.max() > size:
+        raise Damaged(f"a frame of the video track ends at byte {ends.max()}, and the file at {size}: it was cut short")
+    if (offsets[1:] < ends[:-1]).any():
+        raise Unsupported(f"frames of the video track overlap, or are out of order: remux the file once, {_REMUX}")
+    return offsets
+
+
+def _read_runs(moov: memoryview, place: Range, count: int, dtype: np.dtype[np.integer], what: str) -> NDArray[np.int64]:
+    rows = _rows(moov, place, 2, dtype)
+    lengths = rows[:, 0].astype(np.uint32).astype(np.int64)
+    if lengths.sum() != count:
+        raise Damaged(f"the video track has {count} frames, and {what} of {lengths.sum()}")
+    return np.repeat(rows[:, 1], lengths)
+
+
+def _apply_edits(
+    moov: memoryview, trak: dict[bytes, Range], ticks: NDArray[np.int64], scale: int, movie_scale: int
+) -> tuple[NDArray[np.int64], Range]:
+    """Return the times after the edit list, and the first and end tick of the presented frames, as FFmpeg has them."""
+    everything = int(ticks.min()), int(ticks.max()) + 1
+    listed = _children(moov, trak.get(b"edts", (0, 0))).get(b"elst")
+    if listed is None:
+        return ticks, everything
+    dtype, (count,) = _EDITS[moov[listed[0]] == 1], struct.unpack_from(">I", moov, listed[0] + 4)
+    if listed[0] + 8 + count * dtype.itemsize > listed[1]:
+        raise Damaged(f"an edit list of {count} parts is longer than its box")
+    if count > _MOST_BOXES:
+        raise Unsupported(f"the video track has an edit list of {count} parts: encode the file anew")
+    edits = [tuple(map(int, each)) for each in np.frombuffer(moov, dtype, count, listed[0] + 8)]
+    delay = 0
+    while edits and edits[0][1] == -1:
+        delay += edits.pop(0)[0]
+    if len(edits) > 1:
+        raise Unsupported(f"the video track has an edit list of {len(edits)} parts: encode the file anew")
+    if max([delay * scale, *(abs(each) * scale for part in edits for each in part)]) > _MOST_TICKS:
+        raise Damaged("the edit list of the video track has times beyond all reason")
+    wait = _rescale(delay, scale, movie_scale)
+    if not edits:
+        return ticks + wait, (everything[0] + wait, everything[1] + wait)
+    duration, begin, rate = edits[0]
+    if rate != 1 << 16:
+        raise Unsupported("the edit list of the video track changes its speed: encode the file anew")
+    end = begin + max(_rescale(duration, scale, movie_scale), 1) if duration else everything[1]
+    inside = ticks[(ticks >= begin) & (ticks < end)]
+    if not len(inside):
+        raise Unsupported("the edit list of the video track shows no frame")
+    # FFmpeg lets the first frame that is shown begin at once.
+    shift = wait - int(inside.min())
+    return ticks + shift, (wait, end + shift)
+
+
+def _rescale(count: int, scale: int, movie_scale: int) -> int:
+    return (2 * count * scale + movie_scale) // (2 * movie_scale)

@@ -1,0 +1,501 @@
+"""``VideoDataset``: clips of MP4 and MOV files as they lie in the bucket, each read by its byte range."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from copy import copy
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, overload
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from penstock.data.catalog.discovery.shards import find_shards
+from penstock.data.catalog.labels import check_rule, classify_rows
+from penstock.data.datasets.batched import IndexedDataset
+from penstock.data.order.orders import CatalogOrder
+from penstock.data.order.sampling import Repeat, sample_number
+from penstock.data.ranks import share_named
+from penstock.data.reading.sample import Sample
+from penstock.data.video.frames import VideoFormat, Videos, open_videos
+from penstock.data.video.packets import HeldBytes, decode_frames
+from penstock.data.video.reading import ClipContents, ClipReading, ClipRuns, fit_order, hold_bytes
+from penstock.data.video.small import make_small_file, read_small_file
+from penstock.errors import Unusable, public_url
+from penstock.values import Span, whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.data.catalog.columns.column import Column
+    from penstock.data.catalog.labels import Rule
+    from penstock.data.order.protocol import Order
+    from penstock.data.reading.iteration import Iterations
+    from penstock.data.reading.reading import Reads
+    from penstock.data.video.frames import Ints, Table
+    from penstock.data.video.reading import Held
+    from penstock.options import StoreOptions
+
+_MOST_FRAMES = 1 << 24  # of a window or stride
+_EPSILON = 1e-6
+
+
+class Clip(Sample):
+    """Some frames of a video, decoded when they are first asked for.
+
+    A clip holds the bytes of its frames, and those of its neighbours that were read with them: about 1 MiB with
+    ``ps.order.Lanes()``. Decode in the dataset's ``transform``, which the loader's threads run. Pickled for another
+    process, a clip is its small MP4 file.
+
+    Args:
+        root: URL of the bucket.
+        span: The file below ``root``.
+        table: The frames of the file.
+        held: Bytes of the file that were read.
+        numbers: Numbers of the clip's frames in the file: int64, (T,).
+
+    Attributes:
+        seconds: Time of presentation of each frame, in seconds from the beginning of the file: float64, (T,).
+        key: Key of the file.
+        url: URL of the file.
+        label: Number of its class in ``dataset.classes``; None without ``labels=``.
+
+    Example:
+        >>> clip = ps.VideoDataset.from_shards("s3://bucket/videos/", frames=4)[0]
+        >>> clip.frames.shape, clip.seconds.tolist()
+        (torch.Size([4, 3, 64, 96]), [0.0, 0.1, 0.2, 0.3])
+    """
+
+    __slots__ = ("_held", "_numbers", "_pictures", "_places", "_table", "seconds")
+
+    def __init__(self, root: str, span: Span, table: Table, held: HeldBytes, numbers: Ints) -> None:
+        super().__init__(root, span, b"")
+        self._table, self._held, self._numbers = table, held, numbers
+        self._places: list[int] = []
+        self._pictures: torch.Tensor | None = None
+        self.seconds = torch.from_numpy(table.seconds_of(numbers))
+
+    @property
+    def frames(self) -> torch.Tensor:
+        """The frames as RGB: uint8, shape (T, 3, height, width), as PyAV decodes the whole file, in memory by pixel.
+
+        Pictures are as they are stored: see ``rotation``. The first access decodes them, on the calling thread.
+
+        Raises:
+            MissingExtra: PyAV is not installed: the extra ``video``.
+            Damaged: The bytes cannot be decoded.
+        """
+        if self._pictures is None:
+            found = decode_frames(self._table, self._held, self._numbers)
+            self._pictures = torch.from_numpy(found).permute(0, 3, 1, 2)
+        return self._pictures
+
+    @property
+    def rotation(self) -> int:
+        """Degrees, clockwise, by which a player turns the pictures: 0, 90, 180 or 270."""
+        return self._table.setup.rotation
+
+    @property
+    def data(self) -> memoryview:
+        """A small MP4 file with the frames, for other decoders; made when it is first asked for, in less than 1 ms.
+
+        ``read`` returns it, too. It may have more frames, which the decoder needs: ``places`` says where those of the
+        clip are. Its times begin at 0.
+
+        Example:
+            >>> import av
+            >>> clip = ps.VideoDataset.from_shards("s3://bucket/videos/", frames=4)[2]
+            >>> with av.open(clip) as file:  # or torchcodec.decoders.VideoDecoder(clip.data)
+            ...     frames = [frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)]
+            >>> torch.equal(torch.from_numpy(frames[clip.places[0]]), clip.frames[0].permute(1, 2, 0))
+            True
+        """
+        self._make_file()
+        return memoryview(self._bytes)
+
+    @property
+    def places(self) -> list[int]:
+        """Number of each frame of the clip among the frames of ``data``, in the order of presentation from 0."""
+        self._make_file()
+        return self._places
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of ``data``."""
+        return len(self.data)
+
+    def _make_file(self) -> None:
+        if not self._bytes:
+            # The places first: another thread may look at the bytes.
+            found, self._places = make_small_file(self._table, self._held, self._numbers)
+            self._bytes = found
+
+    def _opened(self) -> Any:  # noqa: ANN401  as in the base class
+        self._make_file()
+        return super()._opened()
+
+    def __repr__(self) -> str:
+        count = len(self._numbers)
+        return f"<Clip of {count} frames from {float(self.seconds[0]):.3f} s of {public_url(self.url)}>"
+
+    def _content(self) -> Iterator[str]:
+        return iter(())
+
+    def __getstate__(self) -> Any:  # noqa: ANN401  the state of a sample, and its own
+        """Return the state: the small file, and the frames in it."""
+        self._make_file()
+        return super().__getstate__(), self._places, self.seconds
+
+    def __setstate__(self, state: Any) -> None:  # noqa: ANN401  as __getstate__ returns it
+        sample, self._places, self.seconds = state
+        super().__setstate__(sample)
+        view = memoryview(self._bytes)
+        self._table, self._held = read_small_file(view), HeldBytes([0], [view])
+        self._numbers, self._pictures = np.array(self._places, np.int64), None
+
+
+class ClipShape(NamedTuple):
+    """The frames of a clip, counted in positions: frames, or multiples of 1 / ``fps``."""
+
+    frames: int
+    every: int  # positions from frame to frame
+    stride: int  # positions from the beginning of a clip to that of the next
+    fps: float  # 0: positions are the frames of the file
+    track: int | None
+
+    @property
+    def length(self) -> int:
+        """Positions from the first frame to the end of the last."""
+        return (self.frames - 1) * self.every + 1
+
+
+class ClipWindows(ClipContents):
+    """The clips of video files, by arithmetic: no table has an entry for each clip."""
+
+    def __init__(self, videos: Videos, shape: ClipShape, labels: Column | None = None) -> None:
+        self.videos, self.shape, self.labels = videos, shape, labels
+        self.source, self.base = videos.source, videos.base
+        self.positions = self._count_positions()
+        counts = np.maximum((self.positions - shape.length) // shape.stride + 1, 0)
+        self._firsts = np.append(0, np.cumsum(counts))
+        covered = np.maximum(counts - 1, 0) * min(shape.stride, shape.length) + shape.length * (counts > 0)
+        self.left_out = int((self.positions - covered).sum())
+        self._slice = (0, int(self._firsts[-1]))
+
+    def _count_positions(self) -> Ints:
+        counts = self.videos.counts.astype(np.int64)
+        if not self.shape.fps:
+            return counts
+        for file, count in enumerate(counts.tolist()):
+            first, last = self.videos.table(file).seconds_of(np.array([0, count - 1])).tolist()
+            counts[file] = int((last - first) * self.shape.fps + _EPSILON) + 1
+        return counts
+
+    def __len__(self) -> int:
+        return self._slice[1] - self._slice[0]
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of the names and sizes of the files, their numbers of frames, and the shape of clips."""
+        names = [key[len(self.base) :] for key in self.videos.keys]
+        numbers = self.videos.sizes, self.positions.tolist(), self.shape, self._slice
+        return hashlib.sha256(json.dumps([1, names, *numbers]).encode()).hexdigest()[:32]
+
+    def part(self, first: int, stop: int) -> ClipWindows:
+        found = copy(self)
+        found.__dict__.pop("digest", None)
+        begin = self._slice[0]
+        found._slice = begin + first, begin + stop  # noqa: SLF001  itself
+        return found
+
+    def file_of(self, sample: int) -> int:
+        return int(np.searchsorted(self._firsts, sample + self._slice[0], side="right")) - 1
+
+    def frames_of(self, table: Table, file: int, first: int, stop: int, *, all_frames: bool = True) -> Ints:
+        """Return the frames of neighbouring samples of a file, or the first of each: shape (samples, frames)."""
+        shape = self.shape
+        begins = (np.arange(first, stop) + self._slice[0] - self._firsts[file]) * shape.stride
+        positions: Ints = begins[:, np.newaxis] + np.arange(shape.frames if all_frames else 1) * shape.every
+        if not shape.fps:
+            return positions
+        begin = table.seconds_of(np.zeros(1, np.int64))
+        found, _ = table.nearest(begin + positions.reshape(-1) / shape.fps)
+        return found.reshape(positions.shape)
+
+    def spans_of(self, first: int, stop: int) -> list[Span]:
+        """Return the byte ranges of samples ``first`` to ``stop``, which are of one file."""
+        file = self.file_of(first)
+        table = self.videos.table(file)
+        frames = np.unique(self.frames_of(table, file, first, stop))
+        key, etag = self.videos.keys[file], self.videos.etags[file]
+        return [Span(key, start, end, etag) for start, end in table.pieces(*table.needs(frames)) if start < end]
+
+    def block_sizes(self, block_bytes: int) -> Ints:
+        """Return the samples of each block: a block begins with a group of pictures, and ends with its file."""
+        begin, end = self._slice
+        borders = [np.clip(self._firsts - begin, 0, end - begin)]
+        for file in range(self.file_of(0), self.file_of(len(self) - 1) + 1 if len(self) else 0):
+            first, stop = (int(each) for each in borders[0][file : file + 2])
+            table = self.videos.table(file)
+            samples = table.needs(self.frames_of(table, file, first, stop, all_frames=False)[:, 0])[0]
+            places = table.places_of(0, len(table.sizes))[0][samples]
+            borders.append(np.flatnonzero(np.diff((places - places[:1]) // block_bytes)) + 1 + first)
+        return np.diff(np.unique(np.concatenate(borders)))
+
+    def url_of(self, sample: int) -> str:
+        return self.videos.url_of(self.file_of(sample))
+
+    def make_clip(self, sample: int, held: Held) -> Clip:
+        file = self.file_of(sample)
+        table, key = self.videos.table(file), self.videos.keys[file]
+        [numbers] = self.frames_of(table, file, sample, sample + 1)
+        span = Span(key, 0, None, self.videos.etags[file])
+        clip = Clip(self.root, span, table, held.get(key, HeldBytes([], [])), numbers)
+        clip.repeat = type(sample) is Repeat
+        if self.labels is not None:
+            clip.label = self.labels.numbers.view[file]
+        return clip
+
+
+class VideoDataset(IndexedDataset, Dataset[Any]):
+    """Clips of video files: ``dataset[i]`` is clip ``i``, a ``ps.Clip``.
+
+    ``from_shards`` makes one. The files stay as they are: MP4 and MOV with H.264, HEVC, AV1, VP8, VP9, MPEG-4, ProRes
+    or Motion JPEG. A clip is read by its byte range, from a key frame to its last frame, and decoded by PyAV (the extra
+    ``video``); its frames are bit-equal to those of the whole file.
+
+    ``ps.DataLoader(dataset, B, shuffle=ps.order.Lanes())`` reads neighbouring clips in one request of about 1 MiB, and
+    mixes those of 160 such requests, so that an epoch reads little more than the files. ``shuffle=True`` permutes all
+    clips, and reads each in a separate request: for files with a key frame in every few frames. Order, ranks, workers
+    and exact resumption are those of any dataset of Penstock.
+
+    A slice is a dataset of neighbours, such as ``dataset[:1000]`` for validation.
+
+    Args:
+        windows: The clips, as ``from_shards`` finds them.
+        transform: Function from a ``ps.Clip`` to the value that is yielded; default: the clip itself.
+
+    Attributes:
+        windows: The clips.
+
+    Raises:
+        Unusable: An argument is invalid.
+
+    Example:
+        >>> clips = ps.VideoDataset.from_shards("s3://bucket/videos/", frames=8, transform=lambda clip: clip.frames)
+        >>> len(clips), clips.left_out
+        (4, 8)
+        >>> next(iter(ps.DataLoader(clips, 2, shuffle=ps.order.Lanes()))).shape
+        torch.Size([2, 8, 3, 64, 96])
+    """
+
+    def __init__(self, windows: ClipWindows, *, transform: Callable[[Clip], Any] | None = None) -> None:
+        if not isinstance(windows, ClipWindows):
+            raise Unusable(f"create a VideoDataset by VideoDataset.from_shards(urls, frames=…), got {windows!r}")
+        if transform is not None and not callable(transform):
+            raise Unusable(f"transform must be a function of a clip, got {transform!r}")
+        self.windows = windows
+        self.transform = getattr(self, "transform", None) if transform is None else transform
+        self._runs: ClipRuns | None = None  # of the order in which this is read; None: blocks in catalog order
+        self._place: Iterations | None = None
+
+    @classmethod
+    def from_shards(  # noqa: PLR0913  see design/0020
+        cls,
+        urls: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+        *,
+        frames: int = 16,
+        every: int = 1,
+        stride: int | None = None,
+        fps: float | None = None,
+        track: int | None = None,
+        labels: Rule | None = None,
+        transform: Callable[[Clip], Any] | None = None,
+        store: StoreOptions | str | None = None,
+    ) -> Self:
+        """Return a dataset of clips of video files; nothing is copied or converted.
+
+        Costs the requests of a listing, or a HEAD for each file that is named, and one read of 64 KiB to 1 MiB for each
+        file; two where the index (``moov``) is at the end of a large file. Reads run in parallel. Memory: 4 bytes for a
+        frame and 4 for a key frame; 4 more for files with B-frames, and 4 more at a variable rate.
+
+        Clips do not cross files. Frames that are in no clip are counted by ``left_out``.
+
+        Args:
+            urls: The files: a prefix, below which all ``.mp4``, ``.mov`` and ``.m4v`` files are taken; a glob; a
+                pattern such as ``"s3://bucket/{000..127}.mp4"``; or a list of URLs, in the order of the clips.
+            frames: Frames of a clip, at least 1.
+            every: Take one of so many frames.
+            stride: Frames from the beginning of a clip to that of the next; default: ``frames * every``, end to end.
+            fps: Frames per second that ``every`` and ``stride`` count, for files of different or variable rates: a clip
+                has the frames nearest to multiples of 1 / ``fps`` after the file's first frame. Default: all frames.
+            track: ID of the video track; default: the first video track of each file.
+            labels: Labels of the files by name: ``"folder"``, a pattern with one group, or a function of the name.
+            transform: Function from a ``ps.Clip`` to a value, such as ``lambda clip: (clip.frames, clip.label)``.
+            store: Options, or the name of a profile; default: environment and profile.
+
+        Returns:
+            A dataset of ``ps.Clip``, or of the values of ``transform``.
+
+        Raises:
+            Unusable: An argument is invalid, or no file has enough frames.
+            NotFound: There are no video files.
+            Damaged: A file was cut short, or contradicts itself.
+            Unsupported: A file is fragmented, encrypted, of another container or codec, or has an edit list of several
+                parts; the text says what to do.
+
+        Example:
+            >>> clips = ps.VideoDataset.from_shards("s3://bucket/videos/", frames=4, fps=5, stride=2)
+            >>> clips[1].seconds.tolist()
+            [0.4, 0.6, 0.8, 1.0]
+        """
+        count, step = whole(frames, "frames", 1), whole(every, "every", 1)
+        apart = count * step if stride is None else whole(stride, "stride", 1)
+        if max(count * step, apart) > _MOST_FRAMES:
+            raise Unusable(f"clips must have at most 2^24 frames, got frames={frames}, every={every}, stride={stride}")
+        rate = _check_rate(fps)
+        number = None if track is None else whole(track, "track", 1)
+        if labels is not None:
+            check_rule(labels)
+        if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
+            raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
+        given = urls if isinstance(urls, (str, os.PathLike, list, set, frozenset)) else [*urls]
+        videos = share_named(
+            *(given, store, "videos of", number),
+            lambda: open_videos(find_shards(given, VideoFormat(number), {}, store)),
+        )
+        column = None
+        if labels is not None:
+            names = [key[len(videos.base) :] for key in videos.keys]
+            column = classify_rows(labels, iter([names]), len(names), None)
+        windows = ClipWindows(videos, ClipShape(count, step, apart, rate, number), column)
+        if not len(windows):
+            unit = "frames" if not rate else f"frames at {rate:g} per second"
+            raise Unusable(
+                f"there is no clip of {windows.shape.length} {unit} in {len(videos)} files: the longest has "
+                f"{windows.positions.max()}; pass fewer frames="
+            )
+        return cls(windows, transform=transform)
+
+    def __repr__(self) -> str:
+        videos = self.windows.videos
+        return (
+            f"<VideoDataset of {len(self):,} clips of {self.windows.shape.frames} frames; {self.left_out:,} of "
+            f"{self.windows.positions.sum():,} frames in {len(videos):,} files are left out>"
+        )
+
+    @property
+    def left_out(self) -> int:
+        """The number of frames in no clip of the whole dataset: at ends of files, or between clips."""
+        return self.windows.left_out
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, by the numbers that labels are; () without ``labels=``."""
+        return () if self.windows.labels is None else self.windows.labels.categories
+
+    @property
+    def contents(self) -> ClipWindows:
+        """The clips, whose digest is part of a state."""
+        return self.windows
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401  the transform decides the type
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        """Read a clip, in one request; for a slice of neighbours, return a dataset without reading."""
+        if not isinstance(index, slice):
+            return self.__getitems__((index,))[0]
+        first, stop, step = index.indices(len(self))
+        if step != 1:
+            raise Unusable(f"a slice of clips must have step 1, got step {step}: pass stride= to from_shards")
+        part = copy(self)
+        part.windows = self.windows.part(first, max(first, stop))
+        part._runs = None  # noqa: SLF001  itself
+        return part
+
+    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
+        """Read clips with all requests in flight at once."""
+        samples = [sample_number(index, len(self)) for index in indices]
+        spans = [self.windows.spans_of(sample, sample + 1) for sample in samples]
+        bodies = iter(self.windows.source.read_many([*chain.from_iterable(spans)]))
+        held = [hold_bytes(each, [next(bodies) for _ in each]) for each in spans]
+        return [self._made(sample, each) for sample, each in zip(samples, held, strict=True)]
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all clips in order, read ahead in requests of about 1 MiB."""
+        return self.ordered(CatalogOrder()).samples(range(len(self)), 1)
+
+    # Public here: the reference lists what a class has itself.
+    batched = IndexedDataset.batched
+
+    def _fit_order(self, shuffle: object) -> Order:
+        return fit_order(shuffle, self.windows)
+
+    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
+        """Return this dataset, prepared to be read in ``order``: neighbouring clips in one request.
+
+        Args:
+            order: Order of the clips.
+            iterations: Iterations of the dataset, which know the rank; None: a single rank reads.
+        """
+        dataset = copy(self)
+        dataset._runs, dataset._place = ClipRuns(self.windows, order), iterations  # noqa: SLF001  itself
+        return dataset
+
+    def reading(self, batches: Iterable[list[int]], workers: int) -> ClipReading:
+        """Return the clips of ``batches``, made from runs as these are read.
+
+        Args:
+            batches: Numbers of the clips of each batch.
+            workers: Number of processes that read in parallel and share the read-ahead budget.
+        """
+        runs = self._runs or ClipRuns(self.windows, CatalogOrder())
+        return ClipReading(runs, batches, workers, self._made, self._place)
+
+    def url_of(self, index: int) -> str:
+        """Return the URL of the file of a clip.
+
+        Args:
+            index: Number of the clip, from 0.
+        """
+        return self.windows.url_of(index)
+
+    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
+        """Yield the store with the spans that are read for clips: runs of neighbours, each at its first use.
+
+        Args:
+            batches: Returns the numbers of the clips of each batch; default: all clips, in order.
+        """
+        runs = self._runs or ClipRuns(self.windows, CatalogOrder())
+        yield self.windows.source, iter(runs) if batches is None else runs.used(batches())
+
+    def _made(self, sample: int, held: Held) -> Any:  # noqa: ANN401  the transform decides the type
+        clip = self.windows.make_clip(sample, held)
+        if self.transform is None:
+            return clip
+        try:
+            return self.transform(clip)
+        except StopIteration as error:
+            # A StopIteration would silently end the iteration over samples.
+            raise RuntimeError(f"the transform of clip {sample} raised StopIteration") from error
+        except Exception as error:
+            error.add_note(f"while transforming clip {sample} of {public_url(clip.url)}")
+            raise
+
+
+def _check_rate(fps: object) -> float:
+    if fps is None:
+        return 0.0
+    if isinstance(fps, bool) or not isinstance(fps, (int, float)) or not 0 < fps < math.inf:
+        raise Unusable(f"fps must be a positive number of frames per second, got {fps!r}")
+    return float(fps)

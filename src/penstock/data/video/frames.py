@@ -1,0 +1,266 @@
+"""Tables of the frames of many files, in memory that workers share: from frames to byte ranges, from times to frames.
+
+Frames are numbered as they are presented, from 0; samples as they are decoded. A table has 4 bytes for a frame and 4
+for a key frame, 4 more where frames are not presented in the order of decoding, and 4 more at a variable rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from penstock.data.catalog.columns.column import pack
+from penstock.data.catalog.discovery.shards import walked
+from penstock.data.shards.format import Extents, ShardFormat
+from penstock.data.video.boxes import walk_file
+from penstock.errors import Bug, Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from penstock.data.catalog.columns.column import Numbers
+    from penstock.data.catalog.discovery.shards import Shards
+    from penstock.data.shards.format import Walk
+    from penstock.data.video.boxes import Setup, Track
+
+    Ints = NDArray[np.int64]
+
+GAP_BYTES = 64 << 10  # between two ranges, at most, that are read and thrown away
+_MARK_SAMPLES = 1024  # whose sizes are added up at most to find a place
+_NUMBERS = 9  # of a ``Table``, before its vectors
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFormat(ShardFormat):
+    """MP4 and MOV files: the schema of each is the ``Table`` of one video track.
+
+    Attributes:
+        track: ID of the video track; None: the first one.
+    """
+
+    name: ClassVar[str] = "mp4"
+    suffixes: ClassVar[tuple[str, ...]] = (".mp4", ".mov", ".m4v")
+
+    track: int | None = None
+
+    def walk(self, size: int) -> Walk:
+        """Read ``moov``, in one request or two."""
+        track = yield from walk_file(size, self.track)
+        return Extents(np.zeros(0, np.int64), np.zeros(0, np.int64), (), tabulate(track))
+
+    def sample(self, data: memoryview) -> memoryview:
+        """Raise ``Bug``: a sample is several frames of a table."""
+        raise Bug(f"{len(data)} bytes of a video are not a sample")
+
+
+class Table(NamedTuple):
+    """The frames of one file. Vectors are views of shared memory; those that it does not need are empty."""
+
+    setup: Setup
+    number: int  # of the setup among those of all files
+    scale: int  # ticks per second
+    first: int  # tick of the sample that comes first in the order of presentation
+    step: int  # ticks between two samples in that order; 0: they vary, and ``times`` has them
+    begin: int  # rank of the first presented frame among all samples in the order of presentation
+    frames: int  # number of the presented frames
+    reach: int  # samples by which the two orders differ at most
+    last: int  # duration of the last sample in ticks
+    sizes: NDArray[Any]  # bytes of each sample
+    keys: NDArray[Any]  # samples that are key frames
+    key_ranks: NDArray[Any]  # their ranks, if the two orders differ
+    shifts: NDArray[Any]  # from rank to sample, if the two orders differ
+    times: NDArray[Any]  # ticks after ``first``, by rank, at a variable rate
+    marks: NDArray[Any]  # first sample of each stretch without other bytes in it
+    places: NDArray[Any]  # its first byte in the file
+
+    def ticks_of(self, frames: Ints) -> Ints:
+        ranks = self.begin + frames
+        return self.first + (ranks * self.step if self.step else self.times[ranks].astype(np.int64))
+
+    def seconds_of(self, frames: Ints) -> NDArray[np.float64]:
+        """Return the times of presentation, in seconds from the beginning of the file."""
+        found: NDArray[np.float64] = self.ticks_of(frames) / self.scale
+        return found
+
+    def nearest(self, seconds: NDArray[np.float64]) -> tuple[Ints, NDArray[np.float64]]:
+        """Return the frames nearest to some times, and how far each is from its time, in seconds."""
+        wanted = seconds * self.scale - self.first
+        if self.step:
+            frames = np.rint(wanted / self.step).astype(np.int64) - self.begin
+        else:
+            times = self.times[self.begin : self.begin + self.frames]
+            right = np.clip(np.searchsorted(times, wanted), 1, max(self.frames - 1, 1))
+            left, right = right - 1, np.minimum(right, self.frames - 1)
+            frames = np.where(wanted - times[left] <= times[right] - wanted, left, right)
+        frames = np.clip(frames, 0, self.frames - 1)
+        return frames, np.abs(self.seconds_of(frames) - seconds)
+
+    def samples_of(self, frames: Ints) -> Ints:
+        ranks = self.begin + frames
+        return ranks + self.shifts[ranks] if len(self.shifts) else ranks
+
+    def needs(self, frames: Ints) -> tuple[Ints, Ints]:
+        """Return the key frame from which each frame is decoded, and the sample after its own: sample numbers."""
+        samples = self.samples_of(frames)
+        at = np.searchsorted(self.keys, samples, side="right") - 1
+        if len(self.key_ranks):
+            # By time too: frames that are presented before the key frame they follow in the file need an earlier one.
+            at = np.minimum(at, np.searchsorted(self.key_ranks, self.begin + frames, side="right") - 1)
+        return self.keys[at].astype(np.int64), samples + 1
+
+    def ranks_of(self, first: int, stop: int) -> Ints:
+        """Return the ranks of the samples from ``first`` to ``stop``."""
+        if not len(self.shifts):
+            return np.arange(first, stop)
+        start = max(first - self.reach, 0)
+        ranks = np.arange(start, min(stop + self.reach, len(self.sizes)))
+        samples = ranks + self.shifts[start : start + len(ranks)]
+        inside = (samples >= first) & (samples < stop)
+        found = np.empty(stop - first, np.int64)
+        found[samples[inside] - first] = ranks[inside]
+        return found
+
+    def place_of(self, sample: int) -> int:
+        """Return the first byte of a sample."""
+        mark = int(np.searchsorted(self.marks, sample, side="right")) - 1
+        return int(self.places[mark]) + int(self.sizes[int(self.marks[mark]) : sample].sum(dtype=np.int64))
+
+    def places_of(self, first: int, stop: int) -> tuple[Ints, Ints]:
+        """Return the first byte and the end of each sample from ``first`` to ``stop``."""
+        marks = self.marks.astype(np.int64)
+        start, end = (int(each) for each in np.searchsorted(marks, (first, stop - 1), side="right"))
+        begin = int(marks[start - 1])
+        sizes = self.sizes[begin:stop].astype(np.int64)
+        before = np.cumsum(sizes) - sizes
+        held = marks[start - 1 : end]
+        bases = self.places[start - 1 : end].astype(np.int64) - before[held - begin]
+        places = (before + np.repeat(bases, np.diff(held, append=stop)))[first - begin :]
+        return places, places + sizes[first - begin :]
+
+    def ranges_of(self, firsts: Ints, stops: Ints) -> tuple[Ints, Ints]:
+        """Return the first byte and the end of intervals of samples, such as ``needs`` returns, each as one range."""
+        places, ends = self.places_of(0, len(self.sizes))
+        return places[firsts], ends[stops - 1]
+
+    def pieces(self, firsts: Ints, stops: Ints) -> list[tuple[int, int]]:
+        """Return ascending byte ranges that together cover intervals of samples, with gaps of 64 KiB or more."""
+        found: list[tuple[int, int]] = []
+        for first, stop in join_intervals(firsts, stops):
+            start, last = self.place_of(first), stop - 1
+            end = self.place_of(last) + int(self.sizes[last])
+            if found and start - found[-1][1] < GAP_BYTES:
+                start, end = found[-1][0], max(end, found.pop()[1])
+            found.append((start, end))
+        return found
+
+
+def join_intervals(firsts: Ints, stops: Ints) -> list[tuple[int, int]]:
+    """Return intervals in ascending order, those that meet or overlap as one."""
+    order = np.argsort(firsts, kind="stable")
+    firsts, stops = firsts[order], np.maximum.accumulate(stops[order])
+    apart = np.flatnonzero(firsts[1:] > stops[:-1])
+    begins, ends = firsts[np.append(0, apart + 1)], stops[np.append(apart, len(stops) - 1)]
+    return [*zip(begins.tolist(), ends.tolist(), strict=True)]
+
+
+def tabulate(track: Track) -> Table:
+    """Return the table of a track; raise ``Damaged`` if some presented frame has no key frame before it."""
+    count = len(track.sizes)
+    order = np.argsort(track.ticks, kind="stable")
+    times = track.ticks[order]
+    begin, end = (int(each) for each in np.searchsorted(times, track.shown))
+    shifts = order - np.arange(count)
+    reorders = bool(shifts.any())
+    ranks = np.empty(count, np.int64)
+    ranks[order] = np.arange(count)
+    key_ranks = ranks[track.keys]
+    if (np.diff(key_ranks) <= 0).any():
+        raise Damaged("the key frames of the video track are not presented in the order in which they are decoded")
+    # Decoders leave out frames that are presented before the first key frame.
+    begin = max(begin, int(key_ranks[0]))
+    if (order[begin:end] < track.keys[0]).any() or begin >= end:
+        raise Damaged("a frame of the video track has no key frame before it")
+    steps = np.diff(times)
+    step = int(steps[0]) if count > 1 and steps[0] and (steps == steps[0]).all() else 0
+    ends = track.offsets + track.sizes
+    breaks = np.flatnonzero(track.offsets[1:] != ends[:-1]) + 1
+    marks = np.unique(np.concatenate((np.arange(0, count, _MARK_SAMPLES), breaks)))
+    since = np.zeros(0, np.int64) if step else times - times[0]
+    vectors = [track.sizes, *(_shrink(each) for each in (track.keys, key_ranks)), shifts.astype(np.int32)]
+    if not reorders:
+        vectors[2:] = [each[:0] for each in vectors[2:]]
+    vectors += [_shrink(since), _shrink(marks), track.offsets[marks]]
+    reach = int(np.abs(shifts).max())
+    numbers = track.scale, int(times[0]), step, begin, end - begin, reach, track.last
+    return Table(track.setup, 0, *numbers, *vectors)
+
+
+def _shrink(values: Ints) -> NDArray[Any]:
+    """Return values as 32 bits where they fit."""
+    return values.astype(np.uint32) if int(values.max(initial=0)) <= np.iinfo(np.uint32).max else values
+
+
+class Videos:
+    """The tables of many files; pickling for a worker passes their memory.
+
+    Attributes:
+        source: Their store.
+        base: The prefix of their keys that is not part of their names.
+        keys: Key of each file.
+        sizes: Bytes of each file.
+        etags: Version of each file.
+    """
+
+    def __init__(self, shards: Shards, tables: Sequence[Table]) -> None:
+        """Copy ``tables``, one for each of ``shards.found``, into one block of memory."""
+        self.source, self.base = shards.source, shards.base
+        self.keys, self.sizes, self.etags = ([*each] for each in zip(*shards.found, strict=True))
+        setups: dict[Setup, int] = {}
+        rows = [(setups.setdefault(each.setup, len(setups)), *each[2:_NUMBERS]) for each in tables]
+        self._setups = [*setups]
+        columns: list[list[Any]] = [[each[at] for each in tables] for at in range(_NUMBERS, len(Table._fields))]
+        borders = [np.cumsum([0, *map(len, column)], dtype=np.int64) for column in columns]
+        self._rows, *packed = pack(
+            [np.array(rows, np.int64).reshape(-1), *borders, *(np.concatenate(column) for column in columns)]
+        )
+        self._borders, self._vectors = packed[: len(columns)], packed[len(columns) :]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def counts(self) -> Ints:
+        """Frames of each file."""
+        found: Ints = self._rows.values.reshape(len(self), -1)[:, Table._fields.index("frames") - 1]
+        return found
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the tables."""
+        vectors: list[Numbers] = [self._rows, *self._borders, *self._vectors]
+        return sum(each.values.nbytes for each in vectors)
+
+    def table(self, file: int) -> Table:
+        """Return the table of a file: views, in some microseconds."""
+        number, *numbers = self._rows.values.reshape(len(self), -1)[file].tolist()
+        places = [each.view[file : file + 2] for each in self._borders]
+        vectors = [each.values[first:stop] for each, (first, stop) in zip(self._vectors, places, strict=True)]
+        return Table(self._setups[number], number, *numbers, *vectors)
+
+    def url_of(self, file: int) -> str:
+        return self.source.url(self.keys[file])
+
+
+def open_videos(shards: Shards) -> Videos:
+    """Return the tables of MP4 and MOV files, read with one request each, two where ``moov`` is at the end.
+
+    Many files are read at once. Errors name the file.
+    """
+    tables: list[Any] = [None] * len(shards.found)
+    for number, extents in walked(shards, range(len(shards.found))):
+        tables[number] = extents.schema
+    return Videos(shards, tables)

@@ -1,0 +1,218 @@
+"""MP4 and MOV files of many kinds, written by FFmpeg through PyAV; each frame has its number drawn into it."""
+
+from __future__ import annotations
+
+import io
+import os
+import struct
+import tempfile
+from contextlib import contextmanager
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import av
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The encoder of AV1 prints a page for each file.
+os.environ.setdefault("SVT_LOG", "1")
+
+WIDTH, HEIGHT, BITS = 96, 64, 8
+
+
+def picture(number: int, seed: int = 0) -> np.ndarray:
+    """Return a picture of coarse noise that moves, with the bits of its number as squares above."""
+    rng = np.random.default_rng(seed)
+    scene = rng.integers(0, 255, (HEIGHT // 8 + 8, WIDTH // 8 + 16, 3), dtype=np.uint8).repeat(8, 0).repeat(8, 1)
+    at = 40 + int(36 * np.sin(number / 9))
+    found = scene[at // 2 : at // 2 + HEIGHT, at : at + WIDTH].copy()
+    side = WIDTH // BITS
+    for bit in range(BITS):
+        found[:side, bit * side : (bit + 1) * side] = 255 if number >> bit & 1 else 0
+    return found
+
+
+def number_in(pixels: np.ndarray) -> int:
+    """Return the number that is drawn into a picture of shape (height, width, 3)."""
+    side = WIDTH // BITS
+    return sum(
+        int(pixels[4 : side - 4, bit * side + 4 : (bit + 1) * side - 4].mean() > 127) << bit for bit in range(BITS)
+    )
+
+
+@contextmanager
+def written(form: str, options: dict[str, str]) -> Iterator[tuple[Any, list[bytes]]]:
+    """Yield a container to write to, and a list that has the bytes of its file afterwards."""
+    found: list[bytes] = []
+    # A file with a name: moov is moved to the front by a second reader.
+    with tempfile.NamedTemporaryFile(suffix=f".{form}") as file:
+        with av.open(file.name, "w", format=form, options=options) as out:
+            yield out, found
+        found.append(file.read())
+
+
+def encode(  # noqa: PLR0913
+    codec: str = "libx264",
+    *,
+    count: int = 60,
+    g: int = 12,
+    pix: str = "yuv420p",
+    form: str = "mp4",
+    flags: str = "",
+    rate: Fraction | int = 30,
+    times: list[int] | None = None,
+    options: dict[str, str] | None = None,
+    seed: int = 0,
+) -> bytes:
+    """Return a file of ``count`` frames with a key frame every ``g``; ``times`` are ticks of 1/600 s."""
+    with written(form, {"movflags": flags} if flags else {}) as (out, found):
+        stream: Any = out.add_stream(codec, rate, options={"g": str(g), **(options or {})})
+        stream.pix_fmt, stream.width, stream.height = pix, WIDTH, HEIGHT
+        stream.codec_context.thread_count = 1
+        if times is not None:
+            stream.time_base = stream.codec_context.time_base = Fraction(1, 600)
+        for number in range(count):
+            frame = av.VideoFrame.from_ndarray(picture(number, seed), format="rgb24")
+            if times is not None:
+                frame.pts, frame.time_base = times[number], Fraction(1, 600)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode())
+    return found[0]
+
+
+def remux(
+    *parts: bytes,
+    form: str = "mp4",
+    shift_s: float = 0,
+    from_s: float = 0,
+    until_s: float = 1e9,
+    options: dict[str, str] | None = None,
+    sound: str = "",
+) -> bytes:
+    """Return files one behind the other, their packets copied; with ``sound`` "before" or "after" the video track."""
+    with written(form, options or {}) as (out, found):
+        tone = _tone(out) if sound == "before" else None
+        with av.open(io.BytesIO(parts[0])) as first:
+            stream = out.add_stream_from_template(first.streams.video[0])
+        tone = _tone(out) if sound == "after" else tone
+        packets, at = [], 0.0
+        for part in parts:
+            with av.open(io.BytesIO(part)) as given:
+                [source] = given.streams.video
+                keys = [each.pts for each in given.demux(source) if each.is_keyframe and each.pts is not None]
+                base = source.time_base
+                begin = max(pts for pts in keys if pts * base <= from_s)
+                given.seek(begin, stream=source)
+                for packet in given.demux(source):
+                    if packet.dts is None or packet.pts * base >= until_s or packet.pts < begin:
+                        continue
+                    move = round((at + shift_s - from_s) / base)
+                    packet.pts, packet.dts, packet.stream = packet.pts + move, packet.dts + move, stream
+                    packets.append(packet)
+                at += float(source.duration * base)
+        # Interleaved by a second, as FFmpeg does.
+        last = 0.0
+        for packet in packets:
+            if tone is not None and packet.dts * packet.time_base > last:
+                _play(out, tone, last, last + 0.5)
+                last += 0.5
+            out.mux(packet)
+    return found[0]
+
+
+def _tone(out: Any) -> Any:
+    return out.add_stream("aac", 44_100, layout="mono")
+
+
+def _play(out: Any, stream: Any, start_s: float, stop_s: float) -> None:
+    at = np.arange(int(start_s * 44_100), int(stop_s * 44_100))
+    frame = av.AudioFrame.from_ndarray(np.sin(at / 9).astype(np.float32)[None], format="fltp", layout="mono")
+    frame.sample_rate, frame.pts, frame.time_base = 44_100, int(at[0]), Fraction(1, 44_100)
+    out.mux(stream.encode(frame))
+
+
+def together(*parts: bytes) -> bytes:
+    """Return a file with the video tracks of several files."""
+    with written("mp4", {"movflags": "faststart"}) as (out, found):
+        given = [av.open(io.BytesIO(part)) for part in parts]
+        streams = [out.add_stream_from_template(each.streams.video[0]) for each in given]
+        packets = []
+        for each, stream in zip(given, streams, strict=True):
+            for packet in each.demux(video=0):
+                if packet.dts is not None:
+                    at = float(packet.dts * packet.time_base)
+                    packet.stream = stream
+                    packets.append((at, packet))
+        for _, packet in sorted(packets, key=lambda pair: pair[0]):
+            out.mux(packet)
+        for each in given:
+            each.close()
+    return found[0]
+
+
+def turned(data: bytes, matrix: tuple[int, int, int, int] = (0, 1 << 16, -(1 << 16), 0)) -> bytes:
+    """Return a file with a rotation in the header of its only track."""
+    at = data.index(b"tkhd") + 4 + 40
+    a, b, c, d = matrix
+    return data[:at] + struct.pack(">9i", a, b, 0, c, d, 0, 0, 0, 1 << 30) + data[at + 36 :]
+
+
+FAST = "faststart"
+OPEN_H264 = {"bf": "3", "x264-params": "open-gop=1:keyint=15:min-keyint=15:bframes=3:scenecut=0"}
+OPEN_HEVC = {
+    "x265-params": "open-gop=1:bframes=4:keyint=20:min-keyint=20:scenecut=0:log-level=none:pools=none:frame-threads=1"
+}
+CLOSED_HEVC = {"x265-params": "log-level=none:pools=none:frame-threads=1:keyint=12:min-keyint=12"}
+LOSSLESS = {"x265-params": "lossless=1:log-level=none:pools=none:frame-threads=1:keyint=2:min-keyint=2"}
+VARIED = [600 * number // 30 + (number * number) % 11 for number in range(60)]
+SVT = {"crf": "30", "preset": "12", "svtav1-params": "lp=1"}
+KINDS = {
+    "h264, moov at the end": encode,
+    "h264, moov in front": lambda: encode(flags=FAST),
+    "h264, g=2 without B-frames": lambda: encode(g=2, flags=FAST, options={"bf": "0"}),
+    "h264, open groups": lambda: encode(g=15, flags=FAST, options=OPEN_H264),
+    "h264, one group": lambda: encode(g=250, flags=FAST),
+    "hevc": lambda: encode("libx265", flags=FAST, options=CLOSED_HEVC),
+    "hevc, open groups": lambda: encode("libx265", g=20, flags=FAST, options=OPEN_HEVC),
+    "av1, g=2": lambda: encode("libsvtav1", g=2, flags=FAST, options=SVT),
+    "av1, g=30": lambda: encode("libsvtav1", g=30, flags=FAST, options=SVT),
+    "vp9": lambda: encode("libvpx-vp9", flags=FAST, options={"cpu-used": "8", "deadline": "realtime", "b:v": "1M"}),
+    "mpeg4 with B-frames": lambda: encode("mpeg4", flags=FAST, options={"bf": "2", "b:v": "1M"}),
+    "prores": lambda: encode("prores_ks", g=1, pix="yuv422p10le", form="mov"),
+    "hevc, 12 bits, lossless": lambda: encode("libx265", g=2, pix="gray12le", flags=FAST, options=LOSSLESS),
+    "trimmed by an edit list": lambda: remux(
+        kind("h264, moov in front"), from_s=0.55, until_s=1.7, options={"avoid_negative_ts": "disabled"}
+    ),
+    "sound after": lambda: remux(kind("h264, moov in front"), sound="after", options={"movflags": FAST}),
+    "sound before": lambda: remux(kind("h264, moov in front"), sound="before"),
+    "video delayed": lambda: remux(kind("h264, moov in front"), shift_s=0.4, sound="after"),
+    "variable rate": lambda: encode(flags=FAST, times=VARIED),
+    "rotated": lambda: turned(kind("h264, moov at the end")),
+    "ntsc": lambda: encode(g=15, flags=FAST, rate=Fraction(30_000, 1001)),
+    "two video tracks": lambda: together(kind("h264, moov in front"), kind("h264, g=2 without B-frames")),
+    "negative composition offsets": lambda: remux(
+        kind("h264, open groups"), options={"movflags": "negative_cts_offsets+faststart"}
+    ),
+    "concatenated": lambda: remux(
+        kind("h264, moov at the end"), kind("h264, moov in front"), options={"movflags": FAST}
+    ),
+}
+
+
+@cache
+def kind(name: str) -> bytes:
+    """Return the file of a kind, written once in each process."""
+    return KINDS[name]()
+
+
+def whole(data: bytes, form: str = "rgb24") -> tuple[np.ndarray, np.ndarray]:
+    """Return the times in seconds, and the frames, of the first video track of a file, as PyAV decodes all of it."""
+    with av.open(io.BytesIO(data)) as container:
+        [stream, *_] = container.streams.video
+        frames = [
+            (float(each.pts * stream.time_base), each.to_ndarray(format=form)) for each in container.decode(stream)
+        ]
+    return np.array([at for at, _ in frames]), np.stack([each for _, each in frames])

@@ -1,0 +1,107 @@
+"""MP4 files box by box, with any tables: true ones and lying ones."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from penstock.data.video.boxes import walk_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.data.video.boxes import Track
+
+
+def box(kind: str, *parts: bytes) -> bytes:
+    data = b"".join(parts)
+    return struct.pack(">I4s", len(data) + 8, kind.encode("latin-1")) + data
+
+
+def full(kind: str, *numbers: int, form: str = "I", head: int = 0) -> bytes:
+    """Return a box with a version, flags and 32-bit numbers."""
+    return box(kind, struct.pack(f">I{len(numbers)}{form}", head, *numbers))
+
+
+def table(kind: str, rows: Sequence[Sequence[int]], form: str = "I", count: int | None = None) -> bytes:
+    data = b"".join(struct.pack(f">{len(row)}{form}", *row) for row in rows)
+    return box(kind, struct.pack(">II", 0, len(rows) if count is None else count), data)
+
+
+def entry(codec: str = "avc1", *inner: bytes) -> bytes:
+    head = bytes(6) + struct.pack(">H", 1) + bytes(16) + struct.pack(">2H", 96, 64) + bytes(50)
+    return box(codec, head, *(inner or (box("avcC", b"\1d\0\x0a\xff\xe1\0\0\1\0\0"),)))
+
+
+def file(  # noqa: PLR0913
+    sizes: Sequence[int] = (10, 20, 30),
+    *,
+    per_chunk: Sequence[int] = (),
+    gap: int = 0,
+    steps: Sequence[int] = (),
+    shifts: Sequence[int] = (),
+    keys: Sequence[int] | None = (1,),
+    edits: Sequence[tuple[int, int, int]] = (),
+    front: bool = False,
+    wide: bool = False,
+    at: int = 0,
+    handler: str = "vide",
+    extra: bytes = b"",
+    **other: bytes,
+) -> bytes:
+    """Return a file of samples with these sizes; ``other`` are boxes in place of those of the same kind.
+
+    ``at`` adds to all offsets, as if the file had as many bytes more before its frames.
+    """
+    per = [*per_chunk] or [len(sizes)]
+    given = {
+        "stsd": box("stsd", struct.pack(">II", 0, 1), entry()),
+        "stts": table("stts", [(1, step) for step in steps] or [(len(sizes), 512)]),
+        "stsz": box("stsz", struct.pack(">III", 0, 0, len(sizes)), struct.pack(f">{len(sizes)}I", *sizes)),
+        "stsc": table("stsc", [(number + 1, count, 1) for number, count in enumerate(per)]),
+        "ctts": table("ctts", [(1, shift) for shift in shifts], "i") if shifts else b"",
+        "stss": b"" if keys is None else table("stss", [(key,) for key in keys]),
+        "dinf": box("dinf", table("dref", [], count=1) + b""),
+        "mvhd": full("mvhd", 0, 0, 1000, 0, *[0] * 20),
+        "mdhd": full("mdhd", 0, 0, 15_360, 0, 0),
+    }
+    given["dinf"] = box("dinf", box("dref", struct.pack(">II", 0, 1), full("url ", head=1)))
+    given |= other
+    starts, place = [], 0
+    for number, count in enumerate(per):
+        starts.append(place)
+        place += sum(sizes[sum(per[:number]) :][:count]) + gap
+    data = bytes(number % 251 for number in range(max(place, sum(sizes))))
+
+    def moov(base: int) -> bytes:
+        offsets = [base + at + each for each in starts]
+        chunks = table("co64", [(each,) for each in offsets], "Q") if wide else table("stco", [(o,) for o in offsets])
+        names = ("stsd", "stts", "ctts", "stss", "stsz", "stsc")
+        stbl = box("stbl", *(given[name] for name in names), other.get("stco", chunks), extra)
+        media = box(
+            "mdia",
+            given["mdhd"],
+            full("hdlr", 0, *struct.unpack(">I", handler.encode()), 0, 0, 0),
+            box("minf", given["dinf"], stbl),
+        )
+        tkhd = full("tkhd", 0, 0, 1, 0, 0, 0, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 16, 0, 0, 0, 1 << 30, 0, 0)
+        edts = box("edts", table("elst", edits, "i")) if edits else b""
+        return box("moov", given["mvhd"], box("trak", tkhd, edts, media))
+
+    head = box("ftyp", b"isom\0\0\2\0isom")
+    if front:
+        return head + moov(len(head) + len(moov(0)) + 8) + box("mdat", data)
+    return head + box("mdat", data) + moov(len(head) + 8)
+
+
+def walked(data: Any, size: int | None = None, track: int | None = None) -> tuple[Track, list[tuple[int, int]]]:
+    """Return the track of a file, which may be sliced like bytes, and the ranges that were read for it."""
+    walk, asked = walk_file(len(data) if size is None else size, track), []
+    try:
+        ask = next(walk)
+        while True:
+            assert 0 <= ask.start < ask.stop <= (len(data) if size is None else size)
+            asked.append((ask.start, ask.stop))
+            ask = walk.send(memoryview(data[ask.start : ask.stop]))
+    except StopIteration as end:
+        return end.value, asked

@@ -1,0 +1,330 @@
+"""Clips of a dataset are those of whole files, in every order, on ranks and workers, after any resumption."""
+
+import io
+import itertools
+import pickle
+import sys
+
+import av
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+from penstock.data.order.orders import FullShuffle
+from penstock.errors import Changed, Damaged, NotFound, StateMismatch, Unusable
+from penstock.testing.restarts import check_restarts
+from tests.data.reads import spans_of
+from tests.data.video.files import KINDS, encode, kind, number_in, whole
+
+FILES = ("h264, moov in front", "av1, g=2", "vp9", "h264, open groups")
+ORDERS = {
+    "catalog": False,
+    "full": True,
+    "lanes": ps.order.Lanes(block_bytes=6000, window_blocks=3),
+    "blocks": ps.order.BlockShuffle(block_bytes=6000, window_blocks=3),
+    "by-number": ps.order.BlockShuffle(7, 3),
+    "lanes-in-order": ps.order.Lanes(9, shuffle=False),
+    "defaults": ps.order.Lanes(),
+}
+
+
+def drawn(clip):
+    """Return the number of the clip's file, and the numbers drawn into its frames."""
+    return int(clip.key.rsplit("/", 1)[-1][:2]), [number_in(each.permute(1, 2, 0).numpy()) for each in clip.frames]
+
+
+def fill(folder, names):
+    for number, name in enumerate(names):
+        inner = folder / ("even", "odd")[number % 2]
+        inner.mkdir(exist_ok=True)
+        (inner / f"{number:02}.mp4").write_bytes(kind(name))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return fill(tmp_path_factory.mktemp("videos"), FILES)
+
+
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory):
+    return fill(tmp_path_factory.mktemp("kinds"), KINDS)
+
+
+def opened(folder, **options):
+    return ps.VideoDataset.from_shards(f"{folder}/", **{"frames": 5, "every": 2, "stride": 7, **options})
+
+
+def test_clips_of_every_kind_are_those_of_the_whole_file(every_kind):
+    dataset = opened(every_kind, frames=3, every=3, stride=11)
+    expected = {number: whole(kind(name)) for number, name in enumerate(KINDS)}
+    clips = dataset.__getitems__(range(len(dataset)))
+    for clip in clips:
+        seconds, pictures = expected[int(clip.key[-6:-4])]
+        at = [int(np.abs(seconds - each).argmin()) for each in clip.seconds.tolist()]
+        assert np.abs(seconds[at] - clip.seconds.numpy()).max() < 1e-6
+        assert clip.frames.dtype == torch.uint8
+        assert clip.frames.shape == (3, 3, 64, 96)
+        assert np.array_equal(clip.frames.permute(0, 2, 3, 1), pictures[at])
+        # Other decoders read the same frames from the small file, and so does this clip in another process.
+        with av.open(clip) as container:
+            found = [each.to_ndarray(format="rgb24") for each in container.decode(video=0)]
+        assert np.array_equal(np.stack([found[place] for place in clip.places]), pictures[at])
+        other = pickle.loads(pickle.dumps(clip))
+        assert torch.equal(other.frames, clip.frames)
+        assert (other.key, other.places, other.seconds.tolist()) == (clip.key, clip.places, clip.seconds.tolist())
+        assert other.read() == bytes(clip.data) == bytes(other.data)
+        assert clip.rotation == (90 if "rotated" in [*KINDS][int(clip.key[-6:-4])] else 0)
+
+
+def test_clips_are_windows_within_files(folder):
+    dataset = opened(folder)
+    starts = [*range(0, 60 - 9 + 1, 7)]
+    assert [drawn(each) for each in dataset] == [
+        (file, [start + 2 * at for at in range(5)]) for file in (0, 2, 1, 3) for start in starts
+    ]
+    assert dataset.left_out == 4 * (60 - starts[-1] - 9)
+    assert repr(dataset) == "<VideoDataset of 32 clips of 5 frames; 8 of 240 frames in 4 files are left out>"
+    assert [len(opened(folder, frames=n, every=1, stride=None)) for n in (1, 7, 60)] == [240, 32, 4]
+    assert drawn(dataset[-1]) == (3, [49, 51, 53, 55, 57])
+    with pytest.raises(IndexError, match="does not exist"):
+        dataset[32]
+    part = dataset[5:12]
+    assert [drawn(each) for each in part] == [drawn(dataset[at]) for at in range(5, 12)]
+    assert drawn(part[3:][1]) == drawn(dataset[9])
+    assert not len(dataset[5:5])
+    assert part.contents.digest != dataset.contents.digest == opened(folder).contents.digest
+    with pytest.raises(Unusable, match="slice of clips must have step 1"):
+        dataset[::2]
+
+
+def test_rate_chooses_the_nearest_frames(tmp_path):
+    (tmp_path / "00.mp4").write_bytes(kind("variable rate"))
+    (tmp_path / "01.mp4").write_bytes(kind("video delayed"))
+    dataset = opened(tmp_path, frames=4, every=1, stride=4, fps=10)
+    for file, name in enumerate(("variable rate", "video delayed")):
+        seconds, _ = whole(kind(name))
+        clips = [each for each in dataset if drawn(each)[0] == file]
+        found = [number for each in clips for number in drawn(each)[1]]
+        assert found == [int(np.abs(seconds - seconds[0] - at / 10).argmin()) for at in range(len(found))]
+        assert len(found) == 20
+    assert dataset[0].seconds.tolist() == pytest.approx([0, 0.1, 0.2, 0.3], abs=0.02)
+
+
+def test_labels_are_those_of_the_files(folder):
+    dataset = opened(folder, labels="folder", transform=lambda clip: (clip.frames, clip.label))
+    assert dataset.classes == ("even", "odd")
+    frames, labels = next(iter(ps.DataLoader(dataset, 32)))
+    assert frames.shape == (32, 5, 3, 64, 96)
+    assert labels.tolist() == [0] * 16 + [1] * 16
+    assert opened(folder).classes == ()
+    assert opened(folder)[0].label is None
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_clip_comes_once_in_each_order(folder, order, workers):
+    dataset = opened(folder, transform=drawn)
+    loader = ps.DataLoader(dataset, 5, shuffle=order, num_workers=workers, collate_fn=list, seed=3)
+    expected = sorted(drawn(each) for each in opened(folder))
+    assert sorted(each for batch in loader for each in batch) == expected
+    if order is not True:
+        assert loader.stats().total.requests < 32 * max(workers, 1)
+
+
+def test_clips_without_a_transform_cross_to_the_trainer_from_spawned_workers(folder):
+    loader = ps.DataLoader(
+        opened(folder), 8, shuffle=ps.order.Lanes(), num_workers=1, multiprocessing_context="spawn", seed=3
+    )
+    clips = [each for batch in loader for each in batch]
+    assert sorted(map(drawn, clips)) == sorted(drawn(each) for each in opened(folder))
+    assert {type(each) for each in clips} == {ps.Clip}
+
+
+@pytest.mark.parametrize("order", ["full", "lanes"])
+def test_iteration_restarts_exactly_after_each_batch(folder, order):
+    dataset = opened(folder, transform=drawn)
+    check_restarts(lambda: ps.DataLoader(dataset, 8, shuffle=ORDERS[order], collate_fn=list, seed=5))
+
+
+def test_each_clip_comes_once_on_one_rank_then_two_then_one(folder):
+    dataset = opened(folder, transform=drawn)
+    lanes = ps.order.Lanes(block_bytes=6000, window_blocks=3, lanes=2)
+
+    def loader(rank, world):
+        return ps.DataLoader(dataset, 8 // world, shuffle=lanes, seed=5, collate_fn=list, place=ps.Place(rank, world))
+
+    seen, state = [], None
+    for world, batches in ((1, 1), (2, 2), (1, 99)):
+        states = []
+        for rank in range(world):
+            each = loader(rank, world)
+            if state is not None:
+                each.load_state_dict(state)
+            iterator = iter(each)
+            seen += [clip for batch in itertools.islice(iterator, batches) for clip in batch]
+            states.append(each.state_dict())
+            del iterator
+        assert all(other == states[0] for other in states)
+        state = states[0]
+    assert sorted(seen) == sorted(drawn(each) for each in opened(folder))
+
+
+def test_state_of_other_clips_is_refused(folder):
+    one, other = (ps.DataLoader(opened(folder, stride=stride), 4, shuffle=True) for stride in (7, 6))
+    with pytest.raises(StateMismatch):
+        other.load_state_dict(one.state_dict())
+
+
+def test_mixture_takes_clips_of_both_sources(folder):
+    one, other = (opened(folder, stride=stride, transform=lambda clip: clip.frames) for stride in (7, 9))
+    mixed = ps.Mix({"one": one, "other": other})
+    batches = [*itertools.islice(ps.DataLoader(mixed, 4, shuffle=ps.order.Lanes()), 6)]
+    assert {batch.shape for batch in batches} == {(4, 5, 3, 64, 96)}
+
+
+@pytest.fixture
+def served(s3_faults, request):
+    s3_faults.make(name := f"v{abs(hash(request.node.name))}")
+    for number, codec in enumerate(FILES):
+        s3_faults.put(name, f"videos/{number:02}.mp4", kind(codec))
+    return s3_faults, name
+
+
+def on_server(served, **options):
+    server, name = served
+    return ps.VideoDataset.from_shards(f"s3://{name}/videos/", store=server.store, **options)
+
+
+def test_a_clip_takes_one_request_and_lanes_take_fewer(served):
+    server, _ = served
+    before = len(server.seen("get"))
+    dataset = on_server(served, frames=6, stride=6, transform=drawn)
+    assert len(server.seen("get")) - before == 4
+    sizes = sum(len(kind(name)) for name in FILES)
+    counts = {}
+    for name, order in (("full", True), ("lanes", ps.order.Lanes(block_bytes=6000)), ("defaults", ps.order.Lanes())):
+        before = len(server.seen("get"))
+        loader = ps.DataLoader(dataset, 4, shuffle=order, collate_fn=list, seed=2)
+        assert sum(map(len, loader)) == 40
+        counts[name] = len(server.seen("get")) - before
+        assert loader.stats().total.requests == counts[name]
+        if name == "defaults":
+            assert loader.stats().total.size_bytes < sizes
+    assert counts["full"] == 40
+    assert counts["defaults"] == 4
+    assert 4 < counts["lanes"] < 30
+
+
+@pytest.mark.parametrize(("name", "g"), [("av1, g=2", 2), ("vp9", 12), ("h264, g=2 without B-frames", 2)])
+def test_bytes_of_contiguous_clips_are_little_more_than_those_of_the_packets_they_need(tmp_path, name, g):
+    (tmp_path / "00.mp4").write_bytes(kind(name))
+    with av.open(io.BytesIO(kind(name))) as container:
+        sizes = [each.size for each in container.demux(video=0) if each.size]
+    dataset = ps.VideoDataset.from_shards(f"{tmp_path}/", frames=16, stride=1)
+    for index in range(len(dataset)):
+        needed = sum(sizes[index // g * g : index + 16])
+        [span] = spans_of(dataset.ordered(FullShuffle()), [[index]])
+        assert needed <= span.stop - span.start <= 1.2 * needed
+    loader = ps.DataLoader(
+        ps.VideoDataset.from_shards(f"{tmp_path}/", frames=1), 8, shuffle=ps.order.Lanes(block_bytes=9000)
+    )
+    for _ in loader:
+        pass
+    assert sum(sizes) <= loader.stats().total.size_bytes <= 1.1 * sum(sizes)
+
+
+def test_clip_that_cannot_be_decoded_is_left_out_and_named(served):
+    server, name = served
+    data = bytearray(kind("h264, moov in front"))
+    middle = len(data) - 3000
+    data[middle : middle + 900] = bytes(900)
+    server.put(name, "videos/00.mp4", bytes(data))
+    dataset = on_server(served, frames=6, transform=drawn)
+    loader = ps.DataLoader(dataset, 8, shuffle=True, collate_fn=list, on_error="skip")
+    found = [each for batch in loader for each in batch]
+    assert 30 <= len(found) == 40 - len(loader.skipped)
+    assert {each.url for each in loader.skipped} == {f"s3://{name}/videos/00.mp4"}
+    assert all("Damaged: cannot decode" in each.error or "is missing" in each.error for each in loader.skipped)
+    with pytest.raises(Damaged, match=r"frames? \d+"):
+        [*ps.DataLoader(dataset, 8, collate_fn=list)]
+
+
+def test_file_that_is_replaced_during_an_epoch_raises_changed(served):
+    server, name = served
+    dataset = on_server(served, frames=6, transform=drawn)
+    server.put(name, "videos/03.mp4", kind("hevc"))
+    loader = ps.DataLoader(dataset, 2, shuffle=False, collate_fn=list)
+    seen = []
+    with pytest.raises(Changed, match=r"03\.mp4"):
+        seen.extend(loader)
+    assert len(seen) == 15
+    with pytest.raises(Changed, match=r"03\.mp4"):
+        dataset[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"frames": 0}, "frames must be"),
+        ({"every": 0}, "every must be"),
+        ({"stride": -1}, "stride must be"),
+        ({"frames": 1 << 20, "every": 64}, "at most 2.24 frames"),
+        ({"fps": 0}, "fps must be a positive number"),
+        ({"fps": float("nan")}, "fps must be a positive number"),
+        ({"fps": True}, "fps must be a positive number"),
+        ({"track": 0}, "track must be"),
+        ({"labels": 3}, "labels= must be"),
+        ({"transform": 3}, "transform must be a function of a clip"),
+        ({"frames": 61, "every": 1}, r"no clip of 61 frames in 4 files: the longest has 60; pass fewer frames="),
+        (
+            {"frames": 61, "every": 1, "fps": 15},
+            r"no clip of 61 frames at 15 per second in 4 files: the longest has 30",
+        ),
+    ],
+)
+def test_argument_out_of_range_is_refused(folder, options, says):
+    with pytest.raises(Unusable, match=says):
+        opened(folder, **options)
+
+
+def test_dataset_is_made_by_from_shards_alone(folder, tmp_path):
+    with pytest.raises(Unusable, match=r"create a VideoDataset by VideoDataset\.from_shards"):
+        ps.VideoDataset("s3://bucket/")
+    with pytest.raises(Unusable, match="urls must be a URL"):
+        ps.VideoDataset.from_shards(3)
+    with pytest.raises(NotFound):
+        ps.VideoDataset.from_shards(f"{tmp_path}/none/")
+    with pytest.raises(Unusable, match="concat takes"):
+        ps.concat(opened(folder), opened(folder))
+
+
+def test_transform_that_fails_names_the_clip(folder):
+    dataset = opened(folder, transform=lambda clip: clip.nothing)
+    with pytest.raises(AttributeError) as caught:
+        dataset[2]
+    assert caught.value.__notes__ == [f"while transforming clip 2 of file://{folder}/even/00.mp4"]
+
+
+def test_without_pyav_the_extra_is_named(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(ps.PenstockError, match=r"decoding video needs PyAV: pip install 'penstock\[video\]'"):
+        _ = opened(folder)[0].frames
+
+
+def test_frames_far_apart_are_read_in_several_requests(tmp_path):
+    (tmp_path / "00.mov").write_bytes(kind("prores"))
+    dataset = ps.VideoDataset.from_shards(f"{tmp_path}/00.mov", frames=2, every=40, stride=3)
+    assert len(dataset.windows.spans_of(0, 1)) == 2
+    for order in (True, ps.order.Lanes(block_bytes=40_000)):
+        loader = ps.DataLoader(dataset, 2, shuffle=order, seed=1)
+        assert sorted(drawn(each)[1] for batch in loader for each in batch) == [[at, at + 40] for at in range(0, 20, 3)]
+
+
+def test_file_shorter_than_a_clip_is_left_out(tmp_path):
+    (tmp_path / "00.mp4").write_bytes(encode(count=3))
+    (tmp_path / "01.mp4").write_bytes(kind("vp9"))
+    dataset = ps.VideoDataset.from_shards(f"{tmp_path}/", frames=20)
+    assert [drawn(each)[0] for each in dataset] == [1, 1, 1]
+    assert dataset.left_out == 3
