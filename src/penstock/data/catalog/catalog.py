@@ -307,7 +307,7 @@ class Catalog(Contents):
         root: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
-        """Read a catalog that ``save`` wrote, and verify all of it: HEAD, GET, and above 64 KiB a GET for each 16 MiB.
+        """Return the catalog that ``save`` wrote, all of it verified: HEAD, GET, and above 64 KiB a GET each 16 MiB.
 
         Of a file of 1 MiB or more, a process reads the first 64 KiB alone if another process of this user on this
         machine has the same catalog open: both use one copy in memory.
@@ -440,7 +440,7 @@ class Catalog(Contents):
 
     @classmethod
     def build(cls, root: str, base: str, entries: Iterable[Entry]) -> Catalog:
-        """Build a catalog of entries, in order; takes twice the table's memory meanwhile.
+        """Return a catalog of entries, in order; takes twice the table's memory meanwhile.
 
         Args:
             root: URL of the bucket, such as ``s3://bucket/``.
