@@ -86,8 +86,9 @@ def tell(kind: str, write: Callable[[str], Counter[str]], url: str, screen: Scre
     times = "each once" if once else "not each once"
     screen.say("delivered", f"{epoch.total():,} {NAMES[kind]}, {times} in both epochs")
     screen.say("steps", f"{len(found)}, of which {len(differ)} have other rows than without kills")
-    screen.say("loss", f"{right[1]:.4f} to {right[STEPS * EPOCHS]:.4f}")
-    screen.say("", f"{sum(twins)} of {len(twins)} equal bit by bit on 2 ranks; largest difference of all {far:.1g}")
+    bits = f"on 2 ranks {sum(twins)} of {len(twins)} equal bit by bit"
+    screen.say("loss", f"{right[1]:.4f} to {right[STEPS * EPOCHS]:.4f}; {bits}")
+    screen.say("", f"largest difference on 2, 3 and 1 ranks {far:.1g}")
     if differ or not once or len(found) != STEPS * EPOCHS or not all(twins):
         raise PenstockError("the resumed training is not the one that was killed: please report it")
 
