@@ -25,7 +25,7 @@ def test_machines_that_are_gone_count_after_a_minute():
 
 def test_a_part_that_is_set_aside_is_recorded_as_failed(tmp_path):
     records = Records(tmp_path / "job", StoreOptions())
-    records.planned(lambda: plan, plan := JobPlan("x", {}, ((0, 0),), 0, 0, ""))
+    records.planned(lambda _: plan, plan := JobPlan("x", {}, ((0, 0),), 0, 0, ""))
     ended = PartAttempt(PART, deaths=2).set_aside("killed by SIGKILL", Means(records))
     assert "part 3 was set aside: its worker died 3 times (killed by SIGKILL)" in str(ended.error)
     assert [each.part for each in records.read(failed=True)] == [3]

@@ -23,15 +23,15 @@ def records(tmp_path):
 
 def test_the_first_plan_is_that_of_all(records):
     assert records.plan() is None
-    assert records.planned(lambda: PLAN, PLAN) == PLAN
-    assert records.planned(lambda: pytest.fail("planned twice"), PLAN) == PLAN
+    assert records.planned(lambda _: PLAN, PLAN) == PLAN
+    assert records.planned(lambda _: pytest.fail("planned twice"), PLAN) == PLAN
 
 
 def test_a_plan_that_another_process_publishes_meanwhile_is_taken(records):
     theirs = replace(PLAN, parts=(["z", 5, 35],))
 
-    def slowly():
-        Records(records.url, StoreOptions()).planned(lambda: theirs, theirs)
+    def slowly(_journal):
+        Records(records.url, StoreOptions()).planned(lambda _: theirs, theirs)
         return PLAN
 
     assert records.planned(slowly, PLAN) == theirs
@@ -40,15 +40,15 @@ def test_a_plan_that_another_process_publishes_meanwhile_is_taken(records):
 def test_a_plan_that_no_process_could_read_is_not_published(records, monkeypatch):
     monkeypatch.setattr("penstock.jobs.parts.records._MOST_BYTES", 100)
     with pytest.raises(Unusable, match=r"2 parts have a plan of .* larger parts"):
-        records.planned(lambda: PLAN, PLAN)
+        records.planned(lambda _: PLAN, PLAN)
     assert records.plan() is None
 
 
 def test_the_plan_of_another_job_is_refused(records):
-    records.planned(lambda: PLAN, PLAN)
+    records.planned(lambda _: PLAN, PLAN)
     for other in (replace(PLAN, operation="verify"), replace(PLAN, arguments={"source": "s3://x/"})):
         with pytest.raises(Unusable, match="job= has a different job"):
-            records.planned(lambda: PLAN, other)
+            records.planned(lambda _: PLAN, other)
 
 
 # Its run is not one that is drawn.
@@ -79,16 +79,16 @@ def test_anything_else_in_the_place_of_a_plan_is_damaged(records, tmp_path, data
 
 @pytest.mark.parametrize("part", [["m", 3], ["m", 3, -1], [3, 3, 30], ["m", 3, 30, 1], ["m", True, 1], ["m", 1e3, 1]])
 def test_parts_that_the_operation_has_not_planned_are_damaged(records, part):
-    records.planned(lambda: replace(PLAN, parts=(["a", 1, 1], part)), PLAN)
+    records.planned(lambda _: replace(PLAN, parts=(["a", 1, 1], part)), PLAN)
     with pytest.raises(Damaged, match=re.escape("cannot read the parts of a job: [1]")):
-        records.planned(lambda: PLAN, PLAN, [str, COUNT, COUNT])
+        records.planned(lambda _: PLAN, PLAN, [str, COUNT, COUNT])
 
 
 def test_the_same_job_at_another_endpoint_is_another(records):
     there = replace(PLAN, places={"s3://a/": "http://staging:9000"})
-    records.planned(lambda: there, there)
+    records.planned(lambda _: there, there)
     with pytest.raises(Unusable, match=r"endpoint of s3://a/='http://staging:9000'.*not .*the stores themselves"):
-        records.planned(lambda: PLAN, PLAN)
+        records.planned(lambda _: PLAN, PLAN)
 
 
 def test_arguments_that_the_operation_does_not_have_are_damaged():
@@ -164,7 +164,7 @@ def test_anything_else_in_the_place_of_a_record_is_damaged(records, tmp_path):
 def test_only_the_records_are_deleted(records, tmp_path):
     with pytest.raises(NotFound, match="no plan of a job found"):
         records.remove()
-    records.planned(lambda: PLAN, PLAN)
+    records.planned(lambda _: PLAN, PLAN)
     records.write(PartRecord(0))
     records.write(PartRecord(1, {"failed": 1}))
     records.keep(0, b"data")
@@ -177,10 +177,10 @@ def test_only_the_records_are_deleted(records, tmp_path):
 
 
 def test_records_of_a_job_that_runs_on_after_it_was_deleted_are_not_those_of_the_next(records):
-    records.planned(lambda: PLAN, PLAN)
+    records.planned(lambda _: PLAN, PLAN)
     records.remove()
     following = Records(records.url, StoreOptions())
-    following.planned(lambda: replace(PLAN, run="0123abcd"), PLAN)
+    following.planned(lambda _: replace(PLAN, run="0123abcd"), PLAN)
     for left in (
         lambda: records.write(PartRecord(0)),
         lambda: records.write(PartRecord(1, {"failed": 1})),
@@ -198,7 +198,7 @@ def test_records_of_a_job_that_runs_on_after_it_was_deleted_are_not_those_of_the
 
 def test_jobs_below_a_folder_are_found(tmp_path):
     for name in ("one", "two"):
-        Records(f"{tmp_path}/{name}", StoreOptions()).planned(lambda: PLAN, PLAN)
+        Records(f"{tmp_path}/{name}", StoreOptions()).planned(lambda _: PLAN, PLAN)
     (tmp_path / "other").mkdir()
     found = [each.url.rstrip("/").rpartition("/")[2] for each in jobs_below(str(tmp_path), StoreOptions())]
     assert found == ["one", "two"]
@@ -208,7 +208,7 @@ def test_jobs_below_a_folder_are_found(tmp_path):
 class TestSummary:
     def test_it_is_the_plan_without_its_parts(self, records):
         assert records.summary() is None
-        records.planned(lambda: PLAN, PLAN)
+        records.planned(lambda _: PLAN, PLAN)
         records.run = ""
         assert records.summary() == PLAN.summary
         assert (PLAN.summary.part_count, records.run) == (2, PLAN.run)
@@ -216,7 +216,7 @@ class TestSummary:
     @pytest.mark.parametrize("most", [20_000, 4_000])
     def test_it_reads_the_same_number_of_bytes_of_any_number_of_parts(self, records, most):
         large = replace(PLAN, parts=tuple([f"{number:020}", 1, 1] for number in range(most)))
-        records.planned(lambda: large, PLAN)
+        records.planned(lambda _: large, PLAN)
         read = []
         stop = subscribe(lambda event: read.append(event.size_bytes) if isinstance(event, RangeRead) else None)
         try:
@@ -227,7 +227,7 @@ class TestSummary:
 
     def test_arguments_of_any_size_are_read(self, records):
         large = replace(PLAN, arguments={"include": ["x" * 100_000, ",\n"]})
-        records.planned(lambda: large, large)
+        records.planned(lambda _: large, large)
         assert records.summary() == large.summary
 
     @pytest.mark.parametrize("data", [b"", b"{}", b"[,\n", b'{"penstock job": 2,\n'])
@@ -254,7 +254,7 @@ def test_every_part_belongs_to_one_share():
 def test_a_plan_tells_no_secret(tmp_path):
     options = ps.S3Options(access_key="AKIDEXAMPLE", secret_key="very-secret", endpoint="http://127.0.0.1:1")
     records = Records(f"{tmp_path}/job", StoreOptions())
-    records.planned(lambda: PLAN, PLAN)
+    records.planned(lambda _: PLAN, PLAN)
     text = (tmp_path / "job" / "plan.json").read_text()
     assert options.secret_key not in text
     assert set(json.loads(text)) == {

@@ -19,7 +19,7 @@ def record(part, host="one", *, began=0, cpu_s=1.0, **counts):
 @pytest.fixture
 def records(tmp_path):
     found = Records(f"{tmp_path}/job", StoreOptions())
-    found.planned(lambda: PLAN, PLAN)
+    found.planned(lambda _: PLAN, PLAN)
     return found
 
 

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import NotFound, PenstockError, Unusable
-from penstock.jobs.parts.records import JobPlan
+from penstock.jobs.parts.records import JobPlan, Records
 from penstock.jobs.syncing.job import cut_keys, in_parts
 from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
+from penstock.options import StoreOptions
 from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from tests import trees as planted
 from tests.amounts import examples
@@ -55,10 +56,66 @@ def records(trees):
     return sorted((Path(trees[2]) / "done").rglob("*.json"))
 
 
+_PLANNER = """
+import os, signal, sys
+import penstock as ps
+from penstock.jobs.parts import records
+from penstock.source import Source
+
+source, dest, job, kill_after = sys.argv[1:]
+records._JOURNAL_OBJECTS = 20
+write, pages, written = records.PlanJournal.write, Source.pages, []
+
+def note_and_die(self, parts, objects):
+    write(self, parts, objects)
+    written.append(objects)
+    if len(written) == int(kill_after):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+def note_start(self, prefix, **options):
+    print(options.get("start_after", ""), flush=True)
+    return pages(self, prefix, **options)
+
+records.PlanJournal.write, Source.pages = note_and_die, note_start
+ps.copy_tree(source, dest, job=job, part_objects=10)
+"""
+
+
+class TestPlanner:
+    def test_a_killed_planner_is_continued_from_its_last_journal(self, trees, tmp_path):
+        source, dest, job = trees
+        starts = []
+        for kill_after in (2, 2, 1, 0):
+            words = [sys.executable, "-c", _PLANNER, *trees, str(kill_after)]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert done.returncode == (-signal.SIGKILL if kill_after else 0), done.stderr
+            starts.append(done.stdout.splitlines()[0].removeprefix(f"{source}/".removeprefix("/")))
+        names = sorted(path.relative_to(source).as_posix() for path in Path(source).rglob("*.bin"))
+        assert starts == ["", names[39], names[79], names[99]]
+        assert contents(dest) == contents(source)
+        assert not (Path(job) / "planning.json").exists()
+        ps.copy_tree(source, f"{tmp_path}/other", job=f"{tmp_path}/uninterrupted", part_objects=10)
+        plans = [Records(each, StoreOptions()).plan() for each in (job, f"{tmp_path}/uninterrupted")]
+        assert plans[0].parts == plans[1].parts
+
+    @pytest.mark.parametrize(
+        "journal",
+        [b"", b"{", b'{"penstock job": 1, "identity": "0000000000000000", "parts": [["~", 130, 9]]}', b"[]"],
+    )
+    def test_a_journal_that_is_damaged_or_of_another_job_is_not_used(self, trees, journal):
+        source, dest, job = trees
+        Path(job).mkdir()
+        (Path(job) / "planning.json").write_bytes(journal)
+        assert copied(trees).parts == 7
+        assert contents(dest) == contents(source)
+        Records(job, StoreOptions()).remove()
+        assert not (Path(job) / "planning.json").exists()
+
+
 @pytest.mark.parametrize("most", [1, 3, 8, 200])
 def test_neighbours_are_joined_where_parts_are_too_many(most, monkeypatch):
     monkeypatch.setattr("penstock.jobs.syncing.job.MOST_PARTS", most)
-    found = in_parts(((f"{name:03}", name) for name in range(100)), 3)
+    found = in_parts(lambda _: ((f"{name:03}", name) for name in range(100)), 3)
     assert len(found.parts) <= most
     assert (found.objects, found.size_bytes, found.parts[-1][0]) == (100, sum(range(100)), "099")
     assert [sum(each[place] for each in found.parts) for place in (1, 2)] == [100, sum(range(100))]
@@ -70,7 +127,7 @@ def test_neighbours_are_joined_where_parts_are_too_many(most, monkeypatch):
 def test_a_plan_has_a_bound_for_any_number_of_large_objects(name):
     for objects in (10_000, 300_000):
         numbers = (name.replace("{:07}", f"{number:07}") for number in range(objects))
-        found = in_parts(((each, 5 << 30) for each in numbers), 20_000)
+        found = in_parts(lambda _: ((each, 5 << 30) for each in numbers), 20_000)  # noqa: B023
         assert (found.objects, found.size_bytes) == (objects, objects * (5 << 30))
         assert sum(count for _, count, _ in found.parts) == objects
         assert len(found.parts) <= min(objects, 131_072)

@@ -17,6 +17,7 @@ from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.jobs.parts.records import PlanJournal
     from penstock.jobs.trees.outcome import Outcome
     from penstock.options import StoreOptions
     from penstock.progress import Count
@@ -96,6 +97,10 @@ class Operation(ABC):
     @abstractmethod
     def planned(self) -> Planned:
         """Return the parts: every process derives the same parts from the same source."""
+
+    def make_plan(self, journal: PlanJournal) -> Planned:  # noqa: ARG002  of plans that are continued
+        """Return the parts, continued from the journal where an operation keeps one."""
+        return self.planned()
 
     def piece(self, plan: JobPlan, number: int) -> Any:  # noqa: ANN401  JSON; operations override it
         return plan.parts[number]

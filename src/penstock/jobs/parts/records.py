@@ -2,6 +2,7 @@
 
 - ``plan.json``: the operation and its parts. It is written once; a second planner takes the first one's. Its first line
   has all but the parts, so that a list of jobs reads only that.
+- ``planning.json``: the parts so far of a plan that is being made, for a planner that continues after a kill.
 - ``done/RUN/000012.json``: the result of part 12. A part without this record is repeated.
 - ``failed/RUN/000012.json``: the same, of a part in which objects failed.
 - ``data/RUN/000012``: data of a part for the last step of some operations.
@@ -25,26 +26,33 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.engine.contracts.driver import Delete, Put
-from penstock.errors import Damaged, NotFound, PenstockError, Unusable
+from penstock.errors import Changed, Damaged, NotFound, PenstockError, Unusable
 from penstock.schema import COUNT, check_json, read_json
 from penstock.source import open_source
 from penstock.values import ObjectMeta, Span, as_folder
 from penstock.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from penstock.options import StoreOptions
+    from penstock.source import Source
 
 _FORMAT = 1
 _THING = "the plan of a job"
 _PLAN = "plan.json"
+_PLANNING = "planning.json"
 _DONE, _FAILED, _DATA, _FINISHED = "done/", "failed/", "data/", "finished/"
 _DIGITS = 6
 _RUN = "[0-9a-f]{8}"
 # What is deleted with a job, of any of its runs; its data are below a folder of their own.
-_RECORD = re.compile(rf"(?:{_DONE}|{_FAILED}){_RUN}/[0-9]+\.json|{_FINISHED}{_RUN}\.json|{_DATA}.+", re.DOTALL)
+_RECORD = re.compile(
+    rf"(?:{_DONE}|{_FAILED}){_RUN}/[0-9]+\.json|{_FINISHED}{_RUN}\.json|{_DATA}.+|{_PLANNING}", re.DOTALL
+)
 _MOST_BYTES = 64 << 20  # of a plan; 100,000 parts take some 10 MB
+_PLANNING_FORM = {"penstock job": _FORMAT, "identity": str, "parts": [[str, COUNT, COUNT]]}
+# Objects that a planner lists, at least, from one write of its journal to the next: some seconds.
+_JOURNAL_OBJECTS = 1_000_000
 _HEAD_BYTES = 64 << 10  # of a plan, read for its first line
 _HEAD_FORM = {
     "penstock job": _FORMAT,
@@ -230,18 +238,20 @@ class Records:
         except NotFound:
             return None
 
-    def planned(self, made: Callable[[], JobPlan], like: JobPlan, part: object = list) -> JobPlan:
+    def planned(self, made: Callable[[PlanJournal], JobPlan], like: JobPlan, part: object = list) -> JobPlan:
         """Return the plan, created and published first if missing; refuse the plan of a job other than ``like``."""
         found, made_here = self.plan(), ""
         if found is None:
+            journal = PlanJournal(self._source, self._base + _PLANNING, like.identity)
             try:
-                found = made()
+                found = made(journal)
                 data = found.encoded()
                 if len(data) > _MOST_BYTES:
                     advice = f"at most {_MOST_BYTES} are allowed: take larger parts (part_objects=, part_bytes=)"
                     raise Unusable(f"{len(found.parts)} parts have a plan of {len(data)} bytes; {advice}", url=self.url)
                 self._source.publish(self._base + _PLAN, data)
                 self.run = made_here = found.run
+                journal.remove()
             except PenstockError:
                 # Another process was faster, and may have begun to write: both do the same parts.
                 if (found := self.plan()) is None:
@@ -358,7 +368,7 @@ class Records:
     def remove(self) -> int:
         """Delete all records, the plan last, and nothing else; return their number."""
         self._source.require(Delete, self._base)
-        kinds = (_DONE, _FAILED, _FINISHED, _DATA)
+        kinds = (_DONE, _FAILED, _FINISHED, _DATA, _PLANNING)
         pages = (page for kind in kinds for page in self._source.pages(self._base + kind))
         keys = (entry.key for page in pages for entry in page.entries)
         found = [key for key in keys if _RECORD.fullmatch(key[len(self._base) :])]
@@ -369,6 +379,49 @@ class Records:
         self._source.delete(found[:-1])
         self._source.delete(found[-1:])
         return len(found)
+
+
+class PlanJournal:
+    """Parts of a plan that is being made. Planners of one job may write it at the same time: each has a beginning.
+
+    Any journal is safe to continue: parts are ranges without gaps, whatever their number, and counts are estimates.
+    """
+
+    def __init__(self, source: Source, key: str, identity: str) -> None:
+        self._source, self._key, self._identity = source, key, identity
+        self._written = 0  # objects of the parts that were written or read
+        self._kept = False
+
+    def read(self) -> list[tuple[str, int, int]]:
+        """Return the parts of a planner that did not finish: last name, objects, bytes; one request or two."""
+        try:
+            meta = self._source.head(self._key)
+            if meta.size > _MOST_BYTES:
+                return []
+            data = self._source.read(Span(self._key, 0, meta.size, meta.etag, whole=True))
+            values = read_json(data, _PLANNING_FORM, "the journal of a plan", self._source.url(self._key))
+        except (NotFound, Changed, Damaged):
+            # The plan is made from the beginning.
+            return []
+        if values["identity"] != self._identity:
+            return []
+        self._kept = True
+        parts = [(last, objects, size_bytes) for last, objects, size_bytes in values["parts"]]
+        self._written = sum(objects for _, objects, _ in parts)
+        return parts
+
+    def is_due(self, objects: int) -> bool:
+        return objects - self._written >= _JOURNAL_OBJECTS
+
+    def write(self, parts: Sequence[tuple[str, int, int]], objects: int) -> None:
+        """Write the parts so far, of ``objects`` objects: one request."""
+        text = json.dumps({"penstock job": _FORMAT, "identity": self._identity, "parts": [*parts]})
+        self._source.put(self._key, text.encode())
+        self._written, self._kept = objects, True
+
+    def remove(self) -> None:
+        if self._kept:
+            self._source.delete([self._key])
 
 
 def jobs_below(url: str | os.PathLike[str], store: StoreOptions | str) -> Iterator[Records]:

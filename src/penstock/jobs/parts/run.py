@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Generator, Hashable, Iterator
 
+    from penstock.jobs.parts.records import PlanJournal
     from penstock.jobs.trees.outcome import Outcome
     from penstock.options import StoreOptions
     from penstock.progress import Count
@@ -89,10 +90,10 @@ class Job:
         places = {public_url(each): open_source(each, operation.store)[0].place for each in operation.urls}
         places = {url: place for url, place in places.items() if place}
         like = JobPlan(operation.name, operation.arguments, (), 0, 0, now, places)
-        self.plan = self.records.planned(lambda: self._planned(like), like, operation.part)
+        self.plan = self.records.planned(lambda journal: self._planned(like, journal), like, operation.part)
 
-    def _planned(self, like: JobPlan) -> JobPlan:
-        parts, objects, size_bytes = self.operation.planned()
+    def _planned(self, like: JobPlan, journal: PlanJournal) -> JobPlan:
+        parts, objects, size_bytes = self.operation.make_plan(journal)
         return replace(like, parts=tuple(parts), objects=objects, size_bytes=size_bytes)
 
     def work(self) -> Sums:

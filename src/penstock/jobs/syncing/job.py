@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+from abc import abstractmethod
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
@@ -32,9 +33,11 @@ from penstock.source import open_source
 from penstock.values import Span, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.jobs.parts.carriers import Ray
+    from penstock.jobs.parts.records import PlanJournal
+    from penstock.jobs.syncing.mirror import Mirror
 
 PART_OBJECTS = 20_000
 _PART_BYTES = 4 << 30
@@ -246,14 +249,23 @@ def cut_keys(metas: Iterable[tuple[str, int]], most_objects: int, most_bytes: in
         yield last, objects, size_bytes
 
 
-def in_parts(metas: Iterable[tuple[str, int]], most_objects: int) -> Planned:
-    """Return the ranges of sorted names with their sizes, each as its last name, objects and bytes."""
-    parts, objects, size_bytes = list[tuple[str, int, int]](), 0, 0
+def in_parts(
+    listed: Callable[[str], Iterable[tuple[str, int]]], most_objects: int, journal: PlanJournal | None = None
+) -> Planned:
+    """Return the ranges of sorted names with their sizes, each as its last name, objects and bytes.
+
+    ``listed`` yields the names after a given one. A planner that was killed is continued from its journal.
+    """
+    parts = [] if journal is None else journal.read()
+    objects, size_bytes = sum(each[1] for each in parts), sum(each[2] for each in parts)
     with bar("listing", None, None) as count:
-        for last, number, taken_bytes in cut_keys(metas, most_objects, _PART_BYTES):
-            parts.append((last, number, taken_bytes))
-            objects, size_bytes = objects + number, size_bytes + taken_bytes
-            count(number, 0)
+        count(objects, 0)
+        for part in cut_keys(listed(parts[-1][0] if parts else ""), most_objects, _PART_BYTES):
+            parts.append(part)
+            objects, size_bytes = objects + part[1], size_bytes + part[2]
+            count(part[1], 0)
+            if journal is not None and journal.is_due(objects):
+                journal.write(join_neighbours(parts), objects)
     return Planned(join_neighbours(parts), objects, size_bytes)
 
 
@@ -271,6 +283,12 @@ class OfRanges(Operation):
     __slots__ = ()
 
     part: ClassVar[object] = [str, COUNT, COUNT]
+
+    def planned(self) -> Planned:
+        return self.make_plan(None)
+
+    @abstractmethod
+    def make_plan(self, journal: PlanJournal | None) -> Planned: ...
 
     def piece(self, plan: JobPlan, number: int) -> tuple[str, str | None]:
         """Return the name before a part, and its last name: ranges have no gaps, and the last has no end."""
@@ -301,13 +319,11 @@ class _Sync(OfRanges):
         del given["dry_run"]
         return given
 
-    def planned(self) -> Planned:
+    def make_plan(self, journal: PlanJournal | None) -> Planned:
         run, began_s = self._run(), time()
         mirror, sieve = run.mirror, run.sieve()
-        # Raises where there is nothing.
-        found = mirror.steps(empty=self.options.allow_empty, deleting=self.options.delete)
-        skip = len(mirror.prefix)
-        planned = in_parts(((step.meta.key[skip:], step.meta.size) for step in found), self.part_objects)
+        # A sieve has all names of the source, so its listing begins anew.
+        planned = in_parts(partial(list_names, mirror, self.options), self.part_objects, None if sieve else journal)
         if sieve is not None:
             source, key = open_source(self._kept, self.store)
             source.put(key, _HEAD.pack(began_s) + sieve.bits)
@@ -341,6 +357,14 @@ class _Sync(OfRanges):
 
     def _run(self, piece: tuple[str, str | None] = ("", None)) -> SyncRun:
         return SyncRun(self.source, self.dest, self.options, self.store, piece)
+
+
+def list_names(mirror: Mirror, options: SyncOptions, after: str) -> Iterator[tuple[str, int]]:
+    """Return names and sizes of the source's objects after one; without any object at all, raise unless allowed."""
+    mirror = replace(mirror, after=after)
+    skip = len(mirror.prefix)
+    found = mirror.list_source(empty=options.allow_empty or bool(after), deleting=options.delete)
+    return ((each.key[skip:], each.size) for each in found)
 
 
 @lru_cache(maxsize=1)

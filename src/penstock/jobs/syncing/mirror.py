@@ -115,14 +115,18 @@ class Mirror:
 
     def steps(self, *, empty: bool, deleting: bool) -> Iterator[CopyStep]:
         """Return the planned steps in key order; the first page is listed before this returns."""
+        metas = self.list_source(empty=empty, deleting=deleting)
+        origin, place = self._origin, Destination(self.target.root, self.base, into=True)
+        fold = find_folding(self.base) if local(self.target) else None
+        return plan([origin], ((origin, meta) for meta in metas), place, fold)
+
+    def list_source(self, *, empty: bool, deleting: bool) -> Iterator[ObjectMeta]:
+        """Return the source's objects in key order; the first page is listed, and refused if empty, before."""
         found = self.listed(self.source, self.prefix)
         first = next(found, None)
         if first is None:
             self._check_empty(empty=empty, deleting=deleting)
-        origin, place = self._origin, Destination(self.target.root, self.base, into=True)
-        metas = chain(() if first is None else (first,), found)
-        fold = find_folding(self.base) if local(self.target) else None
-        return plan([origin], ((origin, meta) for meta in metas), place, fold)
+        return chain(() if first is None else (first,), found)
 
     @property
     def _origin(self) -> Origin:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import sha256
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,7 +25,7 @@ from penstock.jobs.copying.copy import cost_bytes, silent_bytes
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, fail
 from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 from penstock.jobs.parts.run import Job, JobOptions, Sums, check_apart, require_job
-from penstock.jobs.syncing.job import MOST_PARTS, PART_OBJECTS, OfRanges, in_parts
+from penstock.jobs.syncing.job import MOST_PARTS, PART_OBJECTS, OfRanges, in_parts, list_names
 from penstock.jobs.syncing.mirror import SyncOptions
 from penstock.jobs.syncing.sync import SyncRun
 from penstock.jobs.tasks import run_jobs, suitable
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.jobs.parts.carriers import Ray
+    from penstock.jobs.parts.records import PlanJournal
     from penstock.jobs.tasks import Task
     from penstock.source import Source
 
@@ -228,9 +229,13 @@ class _RangeComparison(_Verifying, OfRanges):
     def details(self) -> dict[str, Any]:
         return {"include": [*self.include], "exclude": [*self.exclude]}
 
-    def planned(self) -> Planned:
+    def make_plan(self, journal: PlanJournal | None) -> Planned:
         _, prefix = tree(self.url, self.store)
-        found = in_parts(((each.key[len(prefix) :], each.size) for each in self._listed("", None)), self.part_objects)
+
+        def list_tree(after: str) -> Iterator[tuple[str, int]]:
+            return ((each.key[len(prefix) :], each.size) for each in self._listed(after, None))
+
+        found = in_parts(list_tree, self.part_objects, journal)
         if not found.parts:
             raise NotFound("nothing to verify: no object found", url=self.url)
         return found
@@ -286,11 +291,9 @@ class _Comparing(_Verifying, OfRanges):
     def details(self) -> dict[str, Any]:
         return {"include": [*self.options.include], "exclude": [*self.options.exclude]}
 
-    def planned(self) -> Planned:
+    def make_plan(self, journal: PlanJournal | None) -> Planned:
         mirror = SyncRun(self.against, self.url, self.options, self.store).mirror
-        skip = len(mirror.prefix)
-        found = mirror.steps(empty=False, deleting=False)
-        return in_parts(((step.meta.key[skip:], step.meta.size) for step in found), self.part_objects)
+        return in_parts(partial(list_names, mirror, self.options), self.part_objects, journal)
 
     def work(self, part: JobPart, record: PartRecord, means: Means) -> PenstockError | None:
         run = SyncRun(self.against, self.url, self.options, self.store, part.piece)
