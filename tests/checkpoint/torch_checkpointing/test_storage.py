@@ -33,7 +33,6 @@ from torch_checkpointing.storage.base_storage import ReadArgs
 import penstock as ps
 from penstock.checkpoint.torch_checkpointing import Storage, StorageConfig
 from penstock.checkpoint.torch_checkpointing import storage as module
-from penstock.checkpoint.torch_checkpointing.names import DirectoryPlace, DirectoryTable
 from penstock.errors import (
     AlreadyExists,
     CheckpointError,
@@ -543,22 +542,3 @@ def test_a_configuration_with_secrets_shows_and_pickles_none():
     with pytest.raises(Unusable):
         pickle.dumps(config)
     assert pickle.loads(pickle.dumps(StorageConfig("memory://x/"))).create_storage().ls("") == []
-
-
-def test_a_prefix_belongs_to_the_name_that_the_table_gives_it():
-    table = DirectoryTable(directories={"step": DirectoryPlace("tmp/", "id"), "a/b": DirectoryPlace("c/")})
-    assert table.find("step/x") == ("tmp/x", "x", DirectoryPlace("tmp/", "id"))
-    assert (table.find("tmp"), table.find("tmp/x"), table.find("c/y")) == (None, None, None)
-    assert table.find("tmp2").key == "tmp2"
-    assert table.find("a/b").key == "c"
-    moved = table.rename_directory("a", "z", DirectoryPlace("a/", "other"))
-    assert moved.directories == {
-        "step": DirectoryPlace("tmp/", "id"),
-        "z/b": DirectoryPlace("c/"),
-        "z": DirectoryPlace("a/", "other"),
-    }
-    assert moved.find("z/b/f").key == "c/f"
-    assert moved.remove_directory("z").removed == ("c/", "a/")
-    again = table.with_directory("tmp/inner")
-    assert again.find("tmp/inner").key.startswith("tmp.")
-    assert again.with_directory("tmp/inner") is again
