@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
 import uuid
 
 import pytest
 
 import penstock as ps
 from penstock.testing.servers import Scripted, reply
+from tests.cli.conftest import COMMAND, environment
 
 
 @pytest.fixture
@@ -36,6 +40,28 @@ def test_a_bucket_is_created_filled_emptied_and_deleted(penstock, bucket, url):
     assert (missing.returncode, "bucket" in missing.stderr) == (1, True)
     assert penstock("mb", url, bucket=bucket).returncode == 0
     assert penstock("rb", url, bucket=bucket).returncode == 0
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, 2), ("y", 0, 0)])
+def test_a_person_is_asked_before_a_bucket_is_emptied(bucket, url, answer, code, left):
+    bucket.client.create_bucket(Bucket=url.removeprefix("s3://"))
+    for key in ("a", "b"):
+        bucket.client.put_object(Bucket=url.removeprefix("s3://"), Key=key, Body=b"x")
+    terminal, side = pty.openpty()
+    words = [*COMMAND, "rb", "--force", url]
+    with subprocess.Popen(words, stdin=side, stdout=side, stderr=side, env=environment(bucket)) as process:
+        os.close(side)
+        shown = b""
+        while b"[y/N]" not in shown:
+            shown += os.read(terminal, 4096)
+        assert f"Delete {url}/ with all its objects?".encode() in shown
+        os.write(terminal, f"{answer}\n".encode())
+        assert process.wait(60) == code
+    os.close(terminal)
+    names = [each["Name"] for each in bucket.client.list_buckets()["Buckets"]]
+    assert (url.removeprefix("s3://") in names) == (left > 0)
+    if left:
+        assert bucket.client.list_objects_v2(Bucket=url.removeprefix("s3://"))["KeyCount"] == left
 
 
 @pytest.mark.parametrize(

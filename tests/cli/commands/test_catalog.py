@@ -43,7 +43,7 @@ def test_a_saved_catalog_is_described_with_both_identities(penstock, saved):
     assert (found["entries"], found["size"], found["fingerprint"]) == (4, 9, catalog.fingerprint)
 
 
-def test_a_file_that_is_no_catalog_is_refused_by_name(penstock, saved, tmp_path):
+def test_any_other_file_is_refused_by_name(penstock, saved, tmp_path):
     other = tmp_path / "data" / "002"
     for words in ("diff", saved[0], str(other)), ("show", str(other)):
         done = penstock("catalog", *words)

@@ -5,14 +5,14 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, cast
 
 from typer import Argument, Option, Typer
 
 from penstock.cli.commands.objects.rm import delete_victims
 from penstock.cli.options import JsonOne, Store, with_store
 from penstock.cli.output import write_row
-from penstock.engine.contracts.driver import Buckets
+from penstock.engine.contracts.driver import Buckets, Driver
 from penstock.engine.contracts.exchange import Exchange
 from penstock.errors import AlreadyExists, Cancelled, Forbidden, InvalidURL, NotFound, Unusable, printable
 from penstock.jobs.trees.selection import select
@@ -82,12 +82,12 @@ def _open_bucket(url: str, store: Store) -> Source:
     return source
 
 
-def _make_bucket(driver: Buckets) -> Exchange[None]:
-    return driver.make_bucket()
+def _make_bucket(driver: Driver) -> Exchange[None]:
+    return cast("Buckets", driver).make_bucket()
 
 
-def _remove_bucket(driver: Buckets) -> Exchange[None]:
-    return driver.remove_bucket()
+def _remove_bucket(driver: Driver) -> Exchange[None]:
+    return cast("Buckets", driver).remove_bucket()
 
 
 def _empty(source: Source, *, yes: bool, store: Store) -> None:

@@ -184,8 +184,8 @@ def _differ(
     if (lengths == others).all():
         counts = np.concatenate(([0], np.cumsum(data != more)))
         ends = np.concatenate(([0], np.cumsum(lengths)))
-        return counts[ends[1:]] != counts[ends[:-1]]
-    found = lengths != others
+        return np.not_equal(counts[ends[1:]], counts[ends[:-1]])
+    found = np.not_equal(lengths, others)
     same = ~found
     found[same] = _differ(mine, one[same], theirs, other[same])
     return found
