@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from penstock import order as order
     from penstock.checkpoint.run.background import AsyncCheckpointer
     from penstock.checkpoint.run.steps import CheckpointManager
-    from penstock.checkpoint.safetensors.verbs import load_safetensors, open_safetensors, save_safetensors
+    from penstock.checkpoint.safetensors.verbs import (
+        iter_safetensors,
+        load_safetensors,
+        open_safetensors,
+        save_safetensors,
+    )
     from penstock.checkpoint.torchfile.archive import Checkpoint
     from penstock.checkpoint.torchfile.verbs import load, save
     from penstock.data.catalog.catalog import Catalog
@@ -113,6 +118,7 @@ _HOMES = {
     "find": "jobs.trees.find",
     "glob": "verbs",
     "index": "jobs.index",
+    "iter_safetensors": "checkpoint.safetensors.verbs",
     "list": "verbs",
     "load": "checkpoint.torchfile.verbs",
     "load_safetensors": "checkpoint.safetensors.verbs",
@@ -176,6 +182,7 @@ __all__ = [
     "find",
     "glob",
     "index",
+    "iter_safetensors",
     "list",
     "load",
     "load_safetensors",

@@ -7,7 +7,9 @@ import random
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.checkpoint.safetensors import header
 from penstock.checkpoint.safetensors import verbs as save
 from penstock.checkpoint.safetensors.verbs import Cut, Index, file_names, resolve, resolve_index, split_names
 from penstock.errors import (
@@ -754,3 +757,75 @@ def test_index_that_leaves_out_a_tensor_of_its_files_is_refused_unless_tensors_a
 def test_folder_without_safetensors_reports_both_expected_names(tmp_path):
     with pytest.raises(NotFound, match=r"neither model\.safetensors\.index\.json nor model\.safetensors"):
         ps.load_safetensors(tmp_path)
+
+
+@pytest.fixture
+def sharded():
+    """Return the URL of a model of several files, and its tensors."""
+    url = f"memory://{uuid4().hex}/model/"
+    tensors = {f"{block}.{part}": drawn("float32", (50, 60), f"{block}{part}") for block in "cab" for part in "wb"}
+    tensors["empty"] = torch.zeros(0, 3)
+    ps.save_safetensors(tensors, url, max_shard_bytes=25_000)
+    return url, tensors
+
+
+def test_iteration_yields_every_tensor_once_in_the_order_of_the_bytes(sharded):
+    url, tensors = sharded
+    found = list(ps.iter_safetensors(url))
+    assert bits(dict(found)) == bits(tensors)
+    assert len(found) == len(tensors)
+    files = sorted(each.url for each in ps.list(url) if each.url.endswith(".safetensors"))
+    assert len(files) > 2
+    assert [name for name, _ in found] == [name for file in files for name in ps.load_safetensors(file)]
+
+
+def test_iteration_takes_names_or_a_pattern_and_refuses_unknown_ones_at_once(sharded):
+    url, _ = sharded
+    assert {name for name, _ in ps.iter_safetensors(url, names="a.*")} == {"a.w", "a.b"}
+    assert {name for name, _ in ps.iter_safetensors(url, names=["b.w", "b.w", "empty"])} == {"b.w", "empty"}
+    assert list(ps.iter_safetensors(url, names=[])) == []
+    for unknown in ("z.*", ["a.w", "z"]):
+        with pytest.raises(NotFound, match="no tensor 'z"):
+            ps.iter_safetensors(url, names=unknown)
+
+
+def test_iteration_reads_a_bounded_part_ahead(monkeypatch):
+    url = f"memory://{uuid4().hex}/model.safetensors"
+    ps.save_safetensors({f"{number:03}": torch.zeros(MIB) for number in range(60)}, url)
+    made = []
+    monkeypatch.setattr(header, "empty", lambda *words, of=header.empty: made.append(1) or of(*words))
+    iterator = ps.iter_safetensors(url)
+    assert next(iterator)[0] == "000"
+    assert 1 < len(made) <= 50
+    iterator.close()
+
+
+def test_iteration_raises_before_a_damaged_tensor_and_yields_those_before(tmp_path):
+    path = tmp_path / "model.safetensors"
+    ps.save_safetensors({name: torch.zeros(3 * MIB // 4) for name in "abc"}, path)
+    damaged = bytearray(path.read_bytes())
+    damaged[-5] ^= 1
+    path.write_bytes(damaged)
+    iterator = ps.iter_safetensors(path)
+    assert [next(iterator)[0] for _ in range(2)] == ["a", "b"]
+    with pytest.raises(ChecksumMismatch, match=r"model\.safetensors"):
+        next(iterator)
+
+
+def test_a_second_process_with_the_same_cache_reads_no_byte_of_a_model_again(tmp_path):
+    with FaultServer.start() as server:
+        server.make("bucket")
+        ps.save_safetensors({name: torch.ones(MIB) for name in "abcd"}, "s3://bucket/m.safetensors", store=server.store)
+        cached = replace(server.store, cache=ps.CacheOptions(path=str(tmp_path / "cache")))
+
+        def load():
+            found = dict(ps.iter_safetensors("s3://bucket/m.safetensors", store=cached))
+            # Not torch's: its threads do not survive a fork.
+            assert all((each.numpy() == 1).all() for each in found.values())
+
+        before = len(server.seen("get", "bucket", "m.safetensors"))
+        for _ in range(2):
+            with forked(load) as status:
+                assert status() == 0
+        ranges = [each.headers["range"] for each in server.seen("get", "bucket", "m.safetensors")[before:]]
+        assert len(ranges) == len({*ranges})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import deque
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -30,7 +31,7 @@ from penstock.checkpoint.staging import STAGE_BYTES, allocate_stage, cuts, flat,
 from penstock.errors import CheckpointError, Unusable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     import torch
     from torch import Tensor, device
@@ -103,6 +104,25 @@ def load_tensors(
     if device.type == "cuda":
         torch_module().cuda.current_stream(device).synchronize()
     return tensors
+
+
+def iterate_tensors(
+    source: Source, spans: Iterable[TensorSpan], device: torch.device
+) -> Generator[tuple[str, torch.Tensor]]:
+    """Yield names and tensors in order; at most ``gather``'s window and one tensor are read ahead of the consumer."""
+    begun: deque[tuple[str, torch.Tensor]] = deque()
+    cpu = torch_module().device("cpu")
+
+    def wants() -> Iterator[Want]:
+        for span in spans:
+            tensor = empty(span.entry, span.shape, cpu)
+            begun.append((span.entry.name, tensor))
+            yield Want(span.of, span.start, span.stop, memory(tensor))
+
+    with closing(gather(source, wants())) as filled:
+        for _ in filled:
+            name, tensor = begun.popleft()
+            yield name, tensor.to(device)
 
 
 def _straight(made: Iterator[tuple[TensorSpan, torch.Tensor]]) -> Iterator[Want]:

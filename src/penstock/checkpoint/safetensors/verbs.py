@@ -7,6 +7,7 @@ of a URL (``resolve``) reads and verifies headers, and no tensor data.
 from __future__ import annotations
 
 import difflib
+import fnmatch
 import json
 from dataclasses import dataclass, replace
 from math import prod
@@ -22,6 +23,7 @@ from penstock.checkpoint.safetensors.header import (
     as_texts,
     described,
     encode,
+    iterate_tensors,
     layout,
     load_tensors,
     parse,
@@ -152,6 +154,51 @@ def load_safetensors(
         return found.get_tensors(wanted)
 
 
+def iter_safetensors(
+    url: str | os.PathLike[str],
+    *,
+    names: str | Iterable[str] | None = None,
+    device: str | int | torch.device = "cpu",
+    store: StoreOptions | str | None = None,
+) -> Iterator[tuple[str, Tensor]]:
+    """Yield tensors one after another in the order of the files' bytes, while the next ones are read.
+
+    For models that do not fit into memory twice: beyond the tensors that the caller keeps, at most 192 MiB and the
+    largest tensor are in memory. Each byte is read once. Files that Penstock saved are verified. Costs the requests of
+    ``load_safetensors``; with a pattern, the headers of all files are read.
+
+    Args:
+        url: As for ``load_safetensors``.
+        names: Names of the tensors, or one pattern, whose ``*`` matches any text (``"layers.0.*"``); default: all.
+        device: As for ``load_safetensors``.
+        store: As for ``save_safetensors``.
+
+    Returns:
+        An iterator over names and tensors. Headers are read now, and tensors during the iteration.
+
+    Raises:
+        NotFound: A file, or a tensor of ``names``, does not exist, or no name matches the pattern.
+        ChecksumMismatch: As for ``load_safetensors``; raised by the iterator, before the damaged tensor.
+        CheckpointError: As for ``load_safetensors``.
+        Changed: As for ``load_safetensors``; raised by the iterator.
+
+    Example:
+        >>> ps.save_safetensors({"a.w": torch.ones(1), "b.w": torch.zeros(2)}, "s3://bucket/ab.safetensors")
+        >>> for name, tensor in ps.iter_safetensors("s3://bucket/ab.safetensors", names="*.w"):
+        ...     print(name, tensor)
+        a.w tensor([1.])
+        b.w tensor([0., 0.])
+    """
+    source, key = open_source(url, store)
+    wanted = None if names is None or isinstance(names, str) else list(names)
+    found = Safetensors(source, resolve(source, key, wanted), source.url(key), device)
+    if isinstance(names, str):
+        wanted = fnmatch.filter(found.keys(), names)
+        if not wanted:
+            raise absent(names, found.keys(), source.url(key))
+    return found.iterate_tensors(wanted)
+
+
 def open_safetensors(
     url: str | os.PathLike[str], *, device: str | int | torch.device = "cpu", store: StoreOptions | str | None = None
 ) -> Safetensors:
@@ -219,6 +266,11 @@ class Safetensors:
         in_order = sorted(wanted, key=attrgetter("of.key", "start"))
         read = dict(zip((each.entry.name for each in in_order), self.load_tensors(in_order), strict=True))
         return {each.entry.name: read[each.entry.name] for each in wanted}
+
+    def iterate_tensors(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Tensor]]:
+        """Return an iterator as ``ps.iter_safetensors`` does; raise ``NotFound`` before anything is read."""
+        in_order = sorted(self._spans(names), key=attrgetter("of.key", "start"))
+        return iterate_tensors(self._source, in_order, self._device)
 
     def size_bytes(self, names: Iterable[str] | None = None) -> int:
         """Return the size in bytes of some tensors, or of all; raise ``NotFound`` for an unknown name."""
