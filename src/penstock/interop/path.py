@@ -302,8 +302,8 @@ class PenstockPath(UPath):
         Returns:
             A binary or text file.
         """
-        how = {"encoding": encoding, "errors": errors, "newline": newline}
-        return open_object(self._absolute(), mode, metadata=metadata, store=self._store, **how)  # type: ignore[no-any-return]
+        text: dict[str, Any] = {"encoding": encoding, "errors": errors, "newline": newline}
+        return open_object(self._absolute(), mode, metadata=metadata, store=self._store, **text)  # type: ignore[no-any-return]
 
     def read_bytes(self) -> bytes:
         """Return all bytes: one request for an object of up to 16 MiB."""

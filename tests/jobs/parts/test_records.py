@@ -206,7 +206,7 @@ def test_jobs_below_a_folder_are_found(tmp_path):
 
 
 class TestSummary:
-    def test_it_is_the_plan_without_its_parts(self, records):
+    def test_summary_is_the_plan_without_its_parts(self, records):
         assert records.summary() is None
         records.planned(lambda _: PLAN, PLAN)
         records.run = ""
@@ -214,7 +214,7 @@ class TestSummary:
         assert (PLAN.summary.part_count, records.run) == (2, PLAN.run)
 
     @pytest.mark.parametrize("most", [20_000, 4_000])
-    def test_it_reads_the_same_number_of_bytes_of_any_number_of_parts(self, records, most):
+    def test_summary_costs_the_same_bytes_for_any_number_of_parts(self, records, most):
         large = replace(PLAN, parts=tuple([f"{number:020}", 1, 1] for number in range(most)))
         records.planned(lambda _: large, PLAN)
         read = []

@@ -21,7 +21,7 @@ from penstock.checkpoint.staging import torch_module
 from penstock.checkpoint.torchfile.archive import ArchiveRecord, Checkpoint, Use, archive
 from penstock.checkpoint.torchfile.encoding import name_unsaved
 from penstock.checkpoint.torchfile.load import load_torchfile, storages
-from penstock.errors import Bug, PenstockError, Unusable
+from penstock.errors import Bug, PenstockError, Unusable, kind_of
 from penstock.events import operation
 from penstock.progress import bar
 from penstock.source import Source, Writer, object_at
@@ -59,7 +59,7 @@ def save(
         {'weight': tensor([0., 0.])}
     """
     if isinstance(obj, str | os.PathLike) and not isinstance(url, str | os.PathLike):
-        raise Unusable(f"save takes the object first, ps.save(obj, url), got a {type(url).__name__} as its URL")
+        raise Unusable(f"save takes the object first, ps.save(obj, url), got {kind_of(url)} as its URL")
     with Checkpoint(store).writer(url) as writer, bar(f"saving {writer.name}", 1, None, shown=progress) as count:
         dump(obj, cast("BinaryIO", _CountedFile(writer, count)))
 
