@@ -237,10 +237,10 @@ def test_a_sampler_of_any_dataset_lists_indices_without_urls():
 def test_any_interval_of_a_billion_samples_takes_less_than_a_second(shuffle):
     sampler = ps.BatchSampler(range(10**9), 4096, shuffle=shuffle)
     states = [sampler.state_at(batches, epoch=3) for batches in (200_000, 200_010)]
-    began = time.monotonic()
+    began = time.process_time()
     seen = sampler.seen(states[1], states[0])
     samples = np.concatenate([*seen])
     middle = sampler.seen(states[1])[700_000]
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
     assert len(np.unique(samples)) == len(samples) == 10 * 4096
     assert len(middle) == 4096
