@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -24,6 +25,8 @@ from penstock.errors import Damaged, PenstockError, Unsupported, Unusable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from penstock.data.parquet import ColumnPage, RowGroup
     from penstock.data.shards.extensions import Extension
@@ -128,18 +131,23 @@ class ParquetFormat(FieldsFormat, UnitFormat):
 
     def decode(self, pieces: list[UnitPiece], first: int) -> Any:  # noqa: ANN401  see ``row``
         *chunks, footer = pieces
-        if _footer_bytes(footer.data, footer.start + len(footer.data)) != len(footer.data):
-            raise Damaged("the footer has moved")
-        parsed = _parse_footer(bytes(footer.data))
-        number = parsed.firsts.get(first)
-        if number is None:
-            raise Damaged(f"no row group begins with row {first}")
-        try:
+        parsed, number = _find_group(footer, first)
+        with _decoding(first):
             return _decode_group(parsed, number, first, [name for name, _ in self.columns], chunks, footer)
-        except PenstockError:
-            raise
-        except Exception as error:
-            raise Damaged(f"cannot decode the row group of row {first} ({error})") from error
+
+    def numbers(self, pieces: list[UnitPiece], first: int) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield the columns of a unit, all of numbers, in pieces of its rows: arrays of shape (rows, values of each).
+
+        Raises:
+            Damaged: A row has another number of values than the others, or lacks its value.
+            Unsupported: A column has no numbers.
+        """
+        *chunks, footer = pieces
+        parsed, number = _find_group(footer, first)
+        names = [name for name, _ in self.columns]
+        with _decoding(first):
+            for batch in _group_batches(parsed, number, names, chunks, footer, _pages(chunks)):
+                yield {name: _as_numbers(batch.column(name), name) for name in names}
 
     def row(self, unit: Any, number: int) -> Fields | memoryview:  # noqa: ANN401  a ``_Rows``
         values = unit.row(number)
@@ -178,6 +186,46 @@ class ParquetFormat(FieldsFormat, UnitFormat):
                 f"with the columns to take; for this one, that gives the values of its storage, {stored}"
             )
         return f"{stored} as {extension}"
+
+
+def _find_group(footer: UnitPiece, first: int) -> tuple[_Footer, int]:
+    """Return the parsed footer, and the number of the row group that begins with row ``first``."""
+    if _footer_bytes(footer.data, footer.start + len(footer.data)) != len(footer.data):
+        raise Damaged("the footer has moved")
+    parsed = _parse_footer(bytes(footer.data))
+    number = parsed.firsts.get(first)
+    if number is None:
+        raise Damaged(f"no row group begins with row {first}")
+    return parsed, number
+
+
+@contextmanager
+def _decoding(first: int) -> Iterator[None]:
+    try:
+        yield
+    except PenstockError:
+        raise
+    except Exception as error:
+        raise Damaged(f"cannot decode the row group of row {first} ({error})") from error
+
+
+def _as_numbers(array: Any, name: str) -> NDArray[Any]:  # noqa: ANN401  pyarrow's
+    pa, _ = libraries("the file")
+    array, rows = plain_array(array), len(array)
+    while pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type):
+        if not pa.types.is_fixed_size_list(array.type):
+            sizes = np.diff(array.offsets.to_numpy())
+            if (sizes != sizes[:1]).any():
+                raise Damaged(f"rows of the column {name!r} have different numbers of values")
+        if array.null_count:
+            raise Damaged(f"the column {name!r} has rows without a value")
+        array = array.flatten()
+    if array.null_count:
+        raise Damaged(f"the column {name!r} has rows without a value")
+    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type)):
+        raise Unsupported(f"the column {name!r} holds {array.type}, and numbers are needed")
+    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values.reshape(rows, -1 if rows else 0)
 
 
 def _single(field: Any) -> bool:  # noqa: ANN401  pyarrow's
@@ -425,10 +473,8 @@ def _decode_group(
     A value of a dictionary, or one that begins as another, may be repeated without limit: rows are decoded in batches,
     and texts in lists stay in their dictionary.
     """
-    pa, parquet = libraries("the file")
-    packed, count = sum(len(each.data) for each in chunks), parsed.groups[number].rows
-    most, what = _most_held(packed), f"a row group of {packed} bytes"
-    pages = _pages(chunks, most, what)
+    count = parsed.groups[number].rows
+    pages = _pages(chunks)
     views = dict[str, list[memoryview]]()
     data = {each.start: each.data for each in chunks}
     for name in names:
@@ -442,26 +488,9 @@ def _decode_group(
         cut = byte_views(data[chunk.start], found, chunk.codec, leaf.levels, count)
         if cut is not None:
             views[name] = cut
-    rows, held, others = (
-        _GroupRows(first, names, views, parsed.extensions),
-        0,
-        [name for name in names if name not in views],
-    )
+    rows, others = _GroupRows(first, names, views, parsed.extensions), [name for name in names if name not in views]
     if others:
-        each, lists, coded = _decoded_bytes(parsed, number, others, pages)
-        check_unpacked(lists, what, most)
-        size = count if count * each + lists <= most else min(count, max(1, _BATCH_BYTES // max(each, 1)))
-        opened = parquet.ParquetFile(
-            pa.PythonFile(_Sparse(chunks, footer), mode="r"),
-            metadata=parsed.meta,
-            read_dictionary=coded,
-            pre_buffer=False,
-            page_checksum_verification=True,
-        )
-        # pyarrow's own threads do not survive a fork.
-        for batch in opened.iter_batches(size, row_groups=[number], columns=others, use_threads=False):
-            held += batch.nbytes + (sum(map(text_bytes, batch.columns)) if coded else 0)
-            check_unpacked(held, what, most)
+        for batch in _group_batches(parsed, number, others, chunks, footer, pages):
             rows.add(batch)
     rows.finish(count)
     if rows.count != count:
@@ -469,15 +498,44 @@ def _decode_group(
     return rows
 
 
-def _pages(chunks: Sequence[UnitPiece], most: int, what: str) -> dict[int, list[ColumnPage]]:
-    """Return the pages of each column, by its first byte."""
+def _group_batches(
+    parsed: _Footer,
+    number: int,
+    names: Sequence[str],
+    chunks: Sequence[UnitPiece],
+    footer: UnitPiece,
+    pages: dict[int, list[ColumnPage]],
+) -> Iterator[Any]:
+    """Yield columns of a row group as record batches of Arrow, whose bytes are bounded."""
+    pa, parquet = libraries("the file")
+    packed, count, held = sum(len(each.data) for each in chunks), parsed.groups[number].rows, 0
+    most, what = _most_held(packed), f"a row group of {packed} bytes"
+    each, lists, coded = _decoded_bytes(parsed, number, names, pages)
+    check_unpacked(lists, what, most)
+    size = count if count * each + lists <= most else min(count, max(1, _BATCH_BYTES // max(each, 1)))
+    opened = parquet.ParquetFile(
+        pa.PythonFile(_Sparse(chunks, footer), mode="r"),
+        metadata=parsed.meta,
+        read_dictionary=coded,
+        pre_buffer=False,
+        page_checksum_verification=True,
+    )
+    # pyarrow's own threads do not survive a fork.
+    for batch in opened.iter_batches(size, row_groups=[number], columns=names, use_threads=False):
+        held += batch.nbytes + (sum(map(text_bytes, batch.columns)) if coded else 0)
+        check_unpacked(held, what, most)
+        yield batch
+
+
+def _pages(chunks: Sequence[UnitPiece]) -> dict[int, list[ColumnPage]]:
+    """Return the pages of each column of a row group, by its first byte."""
     pages: dict[int, list[ColumnPage]] = {}
-    held = 0
+    packed, held = sum(len(each.data) for each in chunks), 0
     for each in chunks:
         found = pages[each.start] = []
         for page in pages_of(each.data, 0, len(each.data)):
             held += page.unpacked + _PAGE_BYTES
-            check_unpacked(held, what, most)
+            check_unpacked(held, f"a row group of {packed} bytes", _most_held(packed))
             found.append(page)
     return pages
 
