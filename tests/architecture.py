@@ -45,6 +45,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         "zarr",
         "tokens",
         "video",
+        "lerobot",
         "loading",
     ),
     "checkpoint": (
@@ -103,6 +104,7 @@ HOMES = {
         "data.zarr",
         "data.tokens",
         "data.video",
+        "data.lerobot",
         "checkpoint",
         "ray.train",
         "cli.demo",
@@ -131,6 +133,7 @@ FACING = {
         ("torch", "data.zarr"),
         ("torch", "data.tokens"),
         ("torch", "data.video"),
+        ("torch", "data.lerobot"),
     ),
     *(
         ("pytest", "testing"),

@@ -25,7 +25,7 @@ def filled_server() -> Iterator[FaultServer]:
     """Run a server with labelled images under s3://bucket/train/, and photographs under s3://bucket/photos/.
 
     The labelled images are also in tar files of 100 samples, as png and cls, under s3://bucket/shards/. Two videos of
-    20 frames, 10 a second, are under s3://bucket/videos/.
+    20 frames, 10 a second, are under s3://bucket/videos/, and a LeRobot dataset of 31 rows under s3://bucket/robot/.
     The server is the project's own: moto takes four times as long, and believes any signature.
     """
     with FaultServer.start(Settings(access_key="testing", secret_key="testing")) as server:
@@ -34,9 +34,9 @@ def filled_server() -> Iterator[FaultServer]:
 
 
 def emptied(server: FaultServer) -> dict[str, str]:
-    """Delete all objects but the images, and return what a user would export to read them."""
+    """Delete all objects but the images and the robot's, and return what a user would export to read them."""
     keys = (each.key for each in ps.list("s3://bucket/", store=server.store))
-    used = [each for each in keys if not each.startswith(("train/", "photos/", "shards/", "videos/"))]
+    used = [each for each in keys if not each.startswith(("train/", "photos/", "shards/", "videos/", "robot/"))]
     ps.delete((f"s3://bucket/{each}" for each in used), store=server.store)
     return server.environment
 
@@ -60,6 +60,7 @@ def tar(members):
 def _fill(server):
     from PIL import Image
 
+    from tests.data.lerobot.written import robot
     from tests.data.video.files import encode
 
     draw = random.Random(0)
@@ -80,3 +81,5 @@ def _fill(server):
             server.put("bucket", f"photos/{name}/{number:04}.jpg", jpeg.getvalue())
     for number in range(2):
         server.put("bucket", f"videos/{number:04}.mp4", encode(count=20, g=4, rate=10, seed=number))
+    for name, body in robot().items():
+        server.put("bucket", f"robot/{name}", body)

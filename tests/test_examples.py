@@ -25,6 +25,7 @@ from virtualizarr.parsers import HDFParser
 import penstock as ps
 from penstock.interop.zarr import Store
 from penstock.source import open_source
+from tests.data.lerobot.written import robot
 from tests.data.shards.mosaic import described, encoded
 from tests.data.shards.mosaic import shard as mds_shard
 from tests.data.video.files import encode
@@ -68,6 +69,8 @@ def photographs():
         _fill_documents(client)
         for number in range(2):
             client.put_object(Bucket="bucket", Key=f"clips/{number}/a.mp4", Body=encode(count=46, rate=10, seed=number))
+        for name, body in robot().items():
+            client.put_object(Bucket="bucket", Key=f"robot/{name}", Body=body)
         yield server
 
 
@@ -235,6 +238,16 @@ def test_video_continues_after_the_last_saved_step(variables):
     assert "20 clips of 0, 1, 4 frames left out" in first
     steps = [re.findall(r"step (\d+): loss \d+\.\d\d", each) for each in (first, second)]
     assert steps == [["5"], ["5", "10"]]
+
+
+def test_lerobot_continues_after_the_last_saved_step(variables):
+    words = [EXAMPLES / "lerobot.py", "s3://bucket/robot/", "--run", "s3://bucket/runs/14/"]
+    words += ["--batch-size", "4", "--horizon", "3", "--save-every", "6"]  # 8 steps, of which the sixth is saved
+    first = printed(program(*words, **variables))
+    second = printed(program(*words, "--epochs", "2", **variables))
+    assert "31 samples of 5 episodes, 2 cameras at 10 fps" in first
+    steps = [re.findall(r"step (\d+): loss \d+\.\d\d", each) for each in (first, second)]
+    assert steps == [["8"], ["8", "16"]]
 
 
 def test_grain_mixture_continues_after_the_last_saved_step(photographs, variables):

@@ -108,6 +108,7 @@ TORCH |= {
     "ps.PackedBatch",
     "ps.VideoDataset",
     "ps.Clip",
+    "ps.LeRobotDataset",
 }
 
 

@@ -19,6 +19,8 @@ SECTIONS = {
     "values": "Files",
     "interop": "Files",
     "data.catalog": "Datasets",
+    "data.lerobot": "Datasets",
+    "data.video": "Datasets",
     "data.datasets": "Datasets",
     "data.reading": "Datasets",
     "data.tokens": "Datasets",

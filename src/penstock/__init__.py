@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.data.datasets.map import MapDataset
     from penstock.data.datasets.mix import Mix
     from penstock.data.datasets.stateful import elastic_state
+    from penstock.data.lerobot.dataset import LeRobotDataset
     from penstock.data.loading.loader import DataLoader
     from penstock.data.reading.sample import Sample
     from penstock.data.tokens.batch import PackedBatch
@@ -90,6 +91,7 @@ _HOMES = {
     "HTTPOptions": "stores.web.options",
     "OSSOptions": "stores.oss.options",
     "IterableDataset": "data.datasets.iterable",
+    "LeRobotDataset": "data.lerobot.dataset",
     "MapDataset": "data.datasets.map",
     "Mix": "data.datasets.mix",
     "NodeOptions": "options",
@@ -153,6 +155,7 @@ __all__ = [
     "HFOptions",
     "HTTPOptions",
     "IterableDataset",
+    "LeRobotDataset",
     "MapDataset",
     "Mix",
     "NodeOptions",
