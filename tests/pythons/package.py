@@ -3,7 +3,7 @@
     python -m tests.pythons.package [TAG]
 
 `make package` runs this; with the tag of a release, it refuses what must not be released under that name. A Python that
-the machine lacks is named and skipped; with PENSTOCK_REQUIRE_PYTHONS=1 it is a failure.
+the machine lacks is named and skipped; with PENSTOCK_REQUIRE_PYTHONS=1, or that names it, it is a failure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def each_python(check: Callable[[str, str], object]) -> None:
         try:
             python = interpreter(version)
         except Missing as missing:
-            if os.environ.get("PENSTOCK_REQUIRE_PYTHONS") == "1":
+            required = os.environ.get("PENSTOCK_REQUIRE_PYTHONS", "").split()
+            if required == ["1"] or version in required:
                 sys.exit(f"cannot check Python {version}: {missing}")
             print(f"Python {version} skipped: {missing}", flush=True)
         else:

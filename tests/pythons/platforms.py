@@ -3,7 +3,7 @@
     python -m tests.pythons.platforms [NAME…]
 
 `make platforms` runs this. Names are versions of Python, and `lowest`; default: all. A Python that the machine lacks is
-named and skipped; with PENSTOCK_REQUIRE_PYTHONS=1 it is a failure.
+named and skipped; with PENSTOCK_REQUIRE_PYTHONS=1, or that names it, it is a failure.
 """
 
 from __future__ import annotations

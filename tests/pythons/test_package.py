@@ -47,8 +47,9 @@ def test_tag_without_its_version_or_entry_is_refused(tag, version, changelog, co
     assert complaint in found
 
 
-def test_missing_python_is_skipped_by_name(monkeypatch, capsys):
-    monkeypatch.delenv("PENSTOCK_REQUIRE_PYTHONS", raising=False)
+@pytest.mark.parametrize("required", ["", "3.11 3.12"])
+def test_missing_python_is_skipped_by_name(monkeypatch, capsys, required):
+    monkeypatch.setenv("PENSTOCK_REQUIRE_PYTHONS", required)
     monkeypatch.setattr(package, "supported", lambda: ["3.11", "3.77"])
     seen = []
     monkeypatch.setattr(package, "interpreter", _found)
@@ -57,8 +58,9 @@ def test_missing_python_is_skipped_by_name(monkeypatch, capsys):
     assert capsys.readouterr().out == "Python 3.77 skipped: no Python 3.77\n"
 
 
-def test_missing_python_is_a_failure_where_pythons_are_required(monkeypatch):
-    monkeypatch.setenv("PENSTOCK_REQUIRE_PYTHONS", "1")
+@pytest.mark.parametrize("required", ["1", "3.11 3.77"])
+def test_missing_python_is_a_failure_where_it_is_required(monkeypatch, required):
+    monkeypatch.setenv("PENSTOCK_REQUIRE_PYTHONS", required)
     monkeypatch.setattr(package, "supported", lambda: ["3.77"])
     monkeypatch.setattr(package, "interpreter", _found)
     with pytest.raises(SystemExit, match=r"cannot check Python 3\.77: no Python 3\.77"):
