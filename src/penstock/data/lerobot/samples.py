@@ -96,11 +96,13 @@ class RobotSamples(ClipContents):
 
     def values(self, key: str, rows: Ints, episode: int) -> NDArray[Any]:
         """Return the values of a feature in rows of one episode, shape (rows, values of each)."""
+        found: NDArray[Any]
         if key == "index":
-            return rows[:, np.newaxis] + self._shifts[episode]
-        if key == "episode_index":
-            return np.full((len(rows), 1), self.numbers[episode])
-        found: NDArray[Any] = self._rows[key].values.reshape(-1, self._widths[key])[rows]
+            found = rows[:, np.newaxis] + self._shifts[episode]
+        elif key == "episode_index":
+            found = np.full((len(rows), 1), self.numbers[episode])
+        else:
+            found = self._rows[key].values.reshape(-1, self._widths[key])[rows]
         return found
 
     def frames(self, camera: str, rows: Ints) -> Ints:
