@@ -183,8 +183,8 @@ def iter_safetensors(
         Changed: As for ``load_safetensors``; raised by the iterator.
 
     Example:
-        >>> ps.save_safetensors({"a.w": torch.ones(1), "b.w": torch.zeros(2)}, "s3://bucket/ab.safetensors")
-        >>> for name, tensor in ps.iter_safetensors("s3://bucket/ab.safetensors", names="*.w"):
+        >>> ps.save_safetensors({"a.w": torch.ones(1), "b.w": torch.zeros(2)}, "s3://bucket/two.safetensors")
+        >>> for name, tensor in ps.iter_safetensors("s3://bucket/two.safetensors", names="*.w"):
         ...     print(name, tensor)
         a.w tensor([1.])
         b.w tensor([0., 0.])
