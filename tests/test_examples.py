@@ -241,7 +241,7 @@ def test_video_continues_after_the_last_saved_step(variables):
 
 
 def test_lerobot_continues_after_the_last_saved_step(variables):
-    words = [EXAMPLES / "lerobot.py", "s3://bucket/robot/", "--run", "s3://bucket/runs/14/"]
+    words = [EXAMPLES / "lerobot.py", "s3://bucket/robot/", "--run", "s3://bucket/runs/31/"]
     words += ["--batch-size", "4", "--horizon", "3", "--save-every", "6"]  # 8 steps, of which the sixth is saved
     first = printed(program(*words, **variables))
     second = printed(program(*words, "--epochs", "2", **variables))
