@@ -47,7 +47,7 @@ def test_a_shell_completes_commands_and_options(penstock):
         asked = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
         return penstock(**asked).stdout.split()
 
-    assert completed("penstock c") == ["cp", "cat", "copy-tree", "checkpoint", "cache", "config"]
+    assert completed("penstock c") == ["cp", "cat", "copy-tree", "catalog", "checkpoint", "cache", "config"]
     assert completed("penstock cp --re") == ["--resume", "--recursive", "--region"]
 
 
@@ -87,11 +87,17 @@ _TAB = (
 
 def test_completion_works_in_a_real_shell_for_now(shell):
     done = shell("source <(penstock --show-completion)", *_TAB)
-    assert (done.stdout.split(), done.stderr) == (["cp", "cat", "copy-tree", "checkpoint", "cache", "config"], "")
+    assert (done.stdout.split(), done.stderr) == (
+        ["cp", "cat", "copy-tree", "catalog", "checkpoint", "cache", "config"],
+        "",
+    )
 
 
 def test_completion_is_installed_for_the_shell_at_hand(shell):
     done = shell("penstock --install-completion", "true")  # bash would give its place to its last command
     assert done.returncode == 0, done.stderr
     done = shell("source ~/.bashrc", *_TAB)
-    assert (done.stdout.split(), done.stderr) == (["cp", "cat", "copy-tree", "checkpoint", "cache", "config"], "")
+    assert (done.stdout.split(), done.stderr) == (
+        ["cp", "cat", "copy-tree", "catalog", "checkpoint", "cache", "config"],
+        "",
+    )
