@@ -41,7 +41,7 @@ def test_blocks_follow_cache_type_and_block_size():
         None,
     ]
     assert [block_bytes("bytes", each, 1 << 20) for each in (1, "default", 1 << 16, 1 << 40)] == [
-        *(4096, 0, 1 << 16, 64 << 20)
+        *(4096, None, 1 << 16, 64 << 20)
     ]
     for kind, size in (("fast", None), ("readahead", 0), ("readahead", "big"), ("readahead", True)):
         with pytest.raises(Unusable):
