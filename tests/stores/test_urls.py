@@ -97,7 +97,7 @@ def test_s3_holds_1024_bytes_of_key_and_not_one_more():
     ("url", "says"),
     [
         ("", "empty"),
-        (None, "NoneType"),
+        (None, "a variable of the environment unset"),
         (b"s3://bucket/key", "bytes"),
         ("s3://", "no bucket"),
         ("s3:///key", "no bucket"),
