@@ -236,7 +236,7 @@ DOCUMENTED = {
 # Of the SDK's list, what objects' and listings' requests cannot meet: other services, and requests that are never made.
 ELSEWHERE = {
     *("AccountAlreadyExists", "AccountBeingCreated", "AppendPositionConditionNotMet", "CannotChangeToLowerTier"),
-    *("ContainerAlreadyExists", "CopyIdMismatch", "IncrementalCopyBlobMismatch", "InfiniteLeaseDurationRequired"),
+    *("CopyIdMismatch", "IncrementalCopyBlobMismatch", "InfiniteLeaseDurationRequired"),
     *("IncrementalCopyOfEarlierVersionSnapshotNotAllowed", "IncrementalCopySourceMustBeSnapshot", "InvalidBlobTier"),
     *("InvalidPageRange", "InvalidVersionForPageBlobOperation", "LeaseAlreadyBroken", "BlobNotArchived"),
     *("LeaseIdMismatchWithContainerOperation", "LeaseIdMismatchWithLeaseOperation", "NoPendingCopyOperation"),

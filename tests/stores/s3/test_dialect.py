@@ -202,7 +202,7 @@ DOCUMENTED = {
     "BucketAlreadyExists": (409, "AlreadyExists"),
     "BucketAlreadyOwnedByYou": (409, "AlreadyExists"),
     "BucketHasAccessPointsAttached": (400, "Unusable"),
-    "BucketNotEmpty": (409, "Conflict"),
+    "BucketNotEmpty": (409, "Unusable"),
     "ClientTokenConflict": (409, "Conflict"),
     "ConnectionClosedByRequester": (400, "Unusable"),
     "ConditionalRequestConflict": (409, "Transient"),
