@@ -130,3 +130,14 @@ def test_loose_tolerance_takes_the_nearest_frame(tmp_path):
         opened(tmp_path, files)
     dataset = ps.LeRobotDataset(tmp_path, tolerance_s=0.045)
     assert [number_in(dataset[row][TOP]) for row in range(12, 21)] == [*range(12, 21)]
+
+
+def test_name_of_the_hub_is_advised_as_a_url(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotFound, match=r"'lerobot/pusht'; .* Hub is hf://datasets/lerobot/pusht"):
+        ps.LeRobotDataset("lerobot/pusht")
+    # A folder of such a name that lacks another file.
+    put_robot(tmp_path / "lerobot/pusht", {name: body for name, body in robot().items() if "tasks" not in name})
+    for name in ("lerobot/pusht", "lerobot", tmp_path / "other/pusht"):
+        with pytest.raises(NotFound, match=r"^(?!.*hf://)"):
+            ps.LeRobotDataset(name)

@@ -533,6 +533,9 @@ def test_failing_transform_names_the_sample(folder):
     with pytest.raises(AttributeError) as caught:
         dataset[3]
     assert any("sample 3 of file://" in note for note in caught.value.__notes__)
+    dataset = opened(folder, transform=lambda tokens: next(iter(tokens[:0])))
+    with pytest.raises(RuntimeError, match=r"the transform of sample 0 of file://.* raised StopIteration"):
+        [*ps.DataLoader(dataset, 4)]
 
 
 @pytest.mark.parametrize(

@@ -153,3 +153,15 @@ def test_a_loader_takes_the_shuffle_that_its_dataset_has(url, shuffle):
     assert [batch.tolist() for batch in same] == [batch.tolist() for batch in plain]
     with pytest.raises(Unusable, match="has its own shuffle"):
         ps.DataLoader(dataset, 2, shuffle=not shuffle)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_failing_transform_names_the_sample(url, workers):
+    dataset = ZarrDataset(url)
+    dataset.transform = lambda sample: sample[99] if float(sample.flatten()[0]) == VALUES[3].flatten()[0] else sample
+    with pytest.raises(IndexError) as caught:
+        [*ps.DataLoader(dataset, 4)]
+    assert any("sample 3 of file://" in note and "a.zarr" in note for note in caught.value.__notes__)
+    dataset.transform = lambda sample: next(iter(sample[:0]))
+    with pytest.raises(RuntimeError, match=r"the transform of sample 0 of file://.*a.zarr.* raised StopIteration"):
+        [*ps.DataLoader(dataset, 4, num_workers=workers)]

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 from copy import copy
-from typing import TYPE_CHECKING, Any, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
-from penstock.data.datasets.batched import IndexedDataset
 from penstock.data.lerobot.meta import check_episodes
 from penstock.data.lerobot.opening import RobotRequest, open_robot
 from penstock.data.lerobot.samples import RobotSamples, check_deltas
-from penstock.data.order.orders import CatalogOrder
-from penstock.data.order.sampling import sample_number
+from penstock.data.video.frame_dataset import FrameDataset
 from penstock.data.video.packets import decode_frames
-from penstock.data.video.reading import ClipReading, ClipRuns, fit_order, hold_bytes
-from penstock.errors import Bug, PenstockError, Unusable, public_url
+from penstock.errors import Bug, PenstockError, Unusable
 from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from penstock.data.order.protocol import Order
-    from penstock.data.reading.iteration import Iterations
-    from penstock.data.reading.reading import Reads
     from penstock.data.video.reading import Held
     from penstock.options import StoreOptions
 
 
-class LeRobotDataset(IndexedDataset, Dataset[Any]):
+class LeRobotDataset(FrameDataset):
     """A LeRobot v3 dataset as it lies in the bucket: ``dataset[i]`` is the item ``LeRobotDataset[i]`` of ``lerobot``.
 
     Parquet tables and MP4 files of many episodes each are read by byte ranges: a sample is the bytes from a key frame
@@ -111,8 +104,6 @@ class LeRobotDataset(IndexedDataset, Dataset[Any]):
         if not len(self._samples):
             raise Unusable(f"drop_last_frames must leave some row of an episode, got {dropped}")
         self.transform = transform
-        self._runs: ClipRuns | None = None  # of the order in which this is read; None: as in the catalog's
-        self._place: Iterations | None = None
 
     def __repr__(self) -> str:
         meta = self._samples.meta
@@ -157,92 +148,16 @@ class LeRobotDataset(IndexedDataset, Dataset[Any]):
         """Whether items take so much CPU time that threads help: True with cameras."""
         return bool(self._samples.meta.cameras) or self.transform is not None
 
-    def __len__(self) -> int:
-        return len(self._samples)
+    # Public here: the reference lists what a class has itself.
+    batched = FrameDataset.batched
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401  the transform decides the type
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """Read an item, in one request of each camera; for a slice of neighbours, return a dataset without reading."""
-        if not isinstance(index, slice):
-            return self.__getitems__((index,))[0]
-        first, stop, step = index.indices(len(self))
-        if step != 1 or first >= stop:
-            raise Unusable(f"a slice of a LeRobotDataset must have step 1 and samples, got {index!r}")
+    def _select_part(self, first: int, stop: int) -> Self:
         part = copy(self)
-        part._samples, part._runs = self._samples.part(first, stop), None  # noqa: SLF001  itself
+        part._samples = self._samples.part(first, stop)  # noqa: SLF001  itself
         return part
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        """Read items with all requests in flight at once."""
-        samples = [sample_number(index, len(self)) for index in indices]
-        spans = [self._samples.spans_of(each, each + 1) for each in samples]
-        bodies = iter(self._samples.source.read_many([span for each in spans for span in each]))
-        held = [hold_bytes(each, [next(bodies) for _ in each]) for each in spans]
-        return [*map(self._make_item, samples, held)]
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield all items in order, read ahead in requests of about 1 MiB of each camera."""
-        return self.ordered(CatalogOrder()).samples(range(len(self)), 1)
-
-    # Public here: the reference lists what a class has itself.
-    batched = IndexedDataset.batched
-
-    def _fit_order(self, shuffle: object) -> Order:
-        return fit_order(shuffle, self._samples)
-
-    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
-        """Return this dataset, prepared to be read in ``order``: neighbouring samples in one request of each camera.
-
-        Args:
-            order: Order of the samples.
-            iterations: Iterations of the dataset, which know the rank; None: a single rank reads.
-        """
-        dataset = copy(self)
-        dataset._runs, dataset._place = ClipRuns(self._samples, order), iterations  # noqa: SLF001  itself
-        return dataset
-
-    def reading(self, batches: Iterable[list[int]], workers: int) -> ClipReading:
-        """Return the items of ``batches``, made as the bytes of their cameras arrive.
-
-        Args:
-            batches: Numbers of the samples of each batch.
-            workers: Number of processes that read in parallel and share the read-ahead budget.
-        """
-        runs = self._runs or ClipRuns(self._samples, CatalogOrder())
-        return ClipReading(runs, batches, workers, self._make_item, self._place)
-
-    def url_of(self, index: int) -> str:
-        """Return the URL of the video of the first camera in which a sample is; of the dataset, without cameras.
-
-        Args:
-            index: Number of the sample, from 0.
-        """
-        return self._samples.url_of(index)
-
-    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield the store with the spans that are read for samples: runs of neighbours, each at its first use.
-
-        Args:
-            batches: Returns the numbers of the samples of each batch; default: all samples, in order.
-        """
-        runs = self._runs or ClipRuns(self._samples, CatalogOrder())
-        yield self._samples.source, iter(runs) if batches is None else runs.used(batches())
-
-    def _make_item(self, sample: int, held: Held) -> Any:  # noqa: ANN401  the transform decides the type
-        item = self._decode_item(sample, held)
-        if self.transform is None:
-            return item
-        try:
-            return self.transform(item)
-        except StopIteration as error:
-            # A StopIteration would silently end the iteration over samples.
-            raise RuntimeError(f"the transform of sample {sample} raised StopIteration") from error
-        except Exception as error:
-            error.add_note(f"while transforming sample {sample} of {public_url(self.url_of(sample))}")
-            raise
+    def _make_sample(self, sample: int, held: Held) -> Any:  # noqa: ANN401  the transform decides the type
+        return self._transform_sample(self._decode_item(sample, held), sample)
 
     def _decode_item(self, sample: int, held: Held) -> dict[str, Any]:
         samples, meta = self._samples, self._samples.meta

@@ -6,6 +6,7 @@ Of a process group, one rank does it for all.
 from __future__ import annotations
 
 import pickle
+import re
 from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 # Types of columns that become the type of an item without loss.
 _TAKEN = {"float32": "fiu", "int64": "iu", "bool": "b"}
+# ORG/NAME, by which other libraries open a dataset of the Hub.
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class RobotRequest(NamedTuple):
@@ -80,7 +83,13 @@ def _unpack_robot(url: str | os.PathLike[str], store: StoreOptions | str | None,
 def _open_folder(url: str | os.PathLike[str], request: RobotRequest, store: StoreOptions | str | None) -> RobotFiles:
     source, key = open_source(url, store)
     base = as_folder(key)
-    meta, episodes = read_meta(source, base, request.fields)
+    try:
+        meta, episodes = read_meta(source, base, request.fields)
+    except NotFound as error:
+        if error.url != source.url(base + INFO) or not _HUB_NAME.fullmatch(str(url)):
+            raise
+        advice = f"a dataset of the Hugging Face Hub is hf://datasets/{url}"
+        raise NotFound(f"found no LeRobot dataset in the local folder {url!r}; {advice}", url=error.url) from error
     if request.episodes is not None and (missing := {*request.episodes} - {*episodes.numbers.tolist()}):
         raise Unusable(
             f"episodes: unknown episode {min(missing)}; the dataset has {len(episodes.numbers)}, from "

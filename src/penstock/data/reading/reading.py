@@ -282,6 +282,20 @@ class SampleDataset:
         """Return an iterator over samples one by one, transformed on this thread; the first error ends it."""
         return (each for [each] in in_lists(self.reading(([index] for index in indices), workers)))
 
+    def _transform_sample(self, sample: Any, index: int) -> Any:  # noqa: ANN401  the transform decides the type
+        """Return the yielded value of sample ``index``; an error of the transform names the sample."""
+        if self.transform is None:
+            return sample
+        try:
+            return self.transform(sample)
+        except StopIteration as error:
+            name = f"sample {index} of {public_url(self.url_of(index))}"
+            # A StopIteration would silently end the iteration over samples.
+            raise RuntimeError(f"the transform of {name} raised StopIteration") from error
+        except Exception as error:
+            error.add_note(f"while transforming sample {index} of {public_url(self.url_of(index))}")
+            raise
+
     def url_of(self, index: int) -> str:
         """Return the URL of sample ``index``, or another name for reports; reads nothing."""
         return f"sample {index} of {type(self).__name__}"

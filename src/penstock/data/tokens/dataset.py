@@ -22,7 +22,7 @@ from penstock.data.tokens.rows import Longer, PackedRows, RowShape
 from penstock.data.tokens.runs import TokenReading, fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, Windows
 from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
-from penstock.errors import Unusable, kind_of, public_url
+from penstock.errors import Unusable, kind_of
 from penstock.values import check_choice, switch, whole
 
 if TYPE_CHECKING:
@@ -382,16 +382,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             sample = StackedRows(self.dtype, 1, self.windows.shape.length, numpy=self._numpy)([tokens])
         else:
             sample = tokens.copy() if self._numpy else torch.from_numpy(tokens.astype(np.int64))
-        if self.transform is None:
-            return sample
-        try:
-            return self.transform(sample)
-        except StopIteration as error:
-            # A StopIteration would silently end the iteration over samples.
-            raise RuntimeError(f"the transform of sample {index} raised StopIteration") from error
-        except Exception as error:
-            error.add_note(f"while transforming sample {index} of {public_url(self.url_of(index))}")
-            raise
+        return self._transform_sample(sample, index)
 
 
 class Stacked:

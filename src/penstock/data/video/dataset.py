@@ -8,35 +8,29 @@ import math
 import os
 from copy import copy
 from functools import cached_property
-from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
 from penstock.data.catalog.discovery.shards import find_shards
 from penstock.data.catalog.labels import check_rule, classify_rows
-from penstock.data.datasets.batched import IndexedDataset
-from penstock.data.order.orders import CatalogOrder
-from penstock.data.order.sampling import Repeat, sample_number
+from penstock.data.order.sampling import Repeat
 from penstock.data.ranks import share_named
 from penstock.data.reading.sample import Sample
+from penstock.data.video.frame_dataset import FrameDataset
 from penstock.data.video.frames import VideoFormat, Videos, open_videos
 from penstock.data.video.packets import HeldBytes, decode_frames
-from penstock.data.video.reading import ClipContents, ClipReading, ClipRuns, fit_order, hold_bytes
+from penstock.data.video.reading import ClipContents
 from penstock.data.video.small import make_small_file, read_small_file
 from penstock.errors import Unusable, public_url
 from penstock.values import Span, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.data.catalog.columns.column import Column
     from penstock.data.catalog.labels import Rule
-    from penstock.data.order.protocol import Order
-    from penstock.data.reading.iteration import Iterations
-    from penstock.data.reading.reading import Reads
     from penstock.data.video.frames import Ints, Table
     from penstock.data.video.reading import Held
     from penstock.options import StoreOptions
@@ -262,7 +256,7 @@ class ClipWindows(ClipContents):
         return clip
 
 
-class VideoDataset(IndexedDataset, Dataset[Any]):
+class VideoDataset(FrameDataset):
     """Clips of video files: ``dataset[i]`` is clip ``i``, a ``ps.Clip``.
 
     ``from_shards`` makes one. The files stay as they are: MP4 and MOV with H.264, HEVC, AV1, VP8, VP9, MPEG-4, ProRes
@@ -301,8 +295,6 @@ class VideoDataset(IndexedDataset, Dataset[Any]):
             raise Unusable(f"transform must be a function of a clip, got {transform!r}")
         self.windows = windows
         self.transform = getattr(self, "transform", None) if transform is None else transform
-        self._runs: ClipRuns | None = None  # of the order in which this is read; None: blocks in catalog order
-        self._place: Iterations | None = None
 
     @classmethod
     def from_shards(  # noqa: PLR0913  see design/0020
@@ -404,93 +396,16 @@ class VideoDataset(IndexedDataset, Dataset[Any]):
         """The clips, whose digest is part of a state."""
         return self.windows
 
-    def __len__(self) -> int:
-        return len(self.windows)
+    # Public here: the reference lists what a class has itself.
+    batched = FrameDataset.batched
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401  the transform decides the type
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """Read a clip, in one request; for a slice of neighbours, return a dataset without reading."""
-        if not isinstance(index, slice):
-            return self.__getitems__((index,))[0]
-        first, stop, step = index.indices(len(self))
-        if step != 1:
-            raise Unusable(f"a slice of clips must have step 1, got step {step}: pass stride= to from_shards")
+    def _select_part(self, first: int, stop: int) -> Self:
         part = copy(self)
-        part.windows = self.windows.part(first, max(first, stop))
-        part._runs = None  # noqa: SLF001  itself
+        part.windows = self.windows.part(first, stop)
         return part
 
-    def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
-        """Read clips with all requests in flight at once."""
-        samples = [sample_number(index, len(self)) for index in indices]
-        spans = [self.windows.spans_of(sample, sample + 1) for sample in samples]
-        bodies = iter(self.windows.source.read_many([*chain.from_iterable(spans)]))
-        held = [hold_bytes(each, [next(bodies) for _ in each]) for each in spans]
-        return [self._made(sample, each) for sample, each in zip(samples, held, strict=True)]
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield all clips in order, read ahead in requests of about 1 MiB."""
-        return self.ordered(CatalogOrder()).samples(range(len(self)), 1)
-
-    # Public here: the reference lists what a class has itself.
-    batched = IndexedDataset.batched
-
-    def _fit_order(self, shuffle: object) -> Order:
-        return fit_order(shuffle, self.windows)
-
-    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
-        """Return this dataset, prepared to be read in ``order``: neighbouring clips in one request.
-
-        Args:
-            order: Order of the clips.
-            iterations: Iterations of the dataset, which know the rank; None: a single rank reads.
-        """
-        dataset = copy(self)
-        dataset._runs, dataset._place = ClipRuns(self.windows, order), iterations  # noqa: SLF001  itself
-        return dataset
-
-    def reading(self, batches: Iterable[list[int]], workers: int) -> ClipReading:
-        """Return the clips of ``batches``, made from runs as these are read.
-
-        Args:
-            batches: Numbers of the clips of each batch.
-            workers: Number of processes that read in parallel and share the read-ahead budget.
-        """
-        runs = self._runs or ClipRuns(self.windows, CatalogOrder())
-        return ClipReading(runs, batches, workers, self._made, self._place)
-
-    def url_of(self, index: int) -> str:
-        """Return the URL of the file of a clip.
-
-        Args:
-            index: Number of the clip, from 0.
-        """
-        return self.windows.url_of(index)
-
-    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield the store with the spans that are read for clips: runs of neighbours, each at its first use.
-
-        Args:
-            batches: Returns the numbers of the clips of each batch; default: all clips, in order.
-        """
-        runs = self._runs or ClipRuns(self.windows, CatalogOrder())
-        yield self.windows.source, iter(runs) if batches is None else runs.used(batches())
-
-    def _made(self, sample: int, held: Held) -> Any:  # noqa: ANN401  the transform decides the type
-        clip = self.windows.make_clip(sample, held)
-        if self.transform is None:
-            return clip
-        try:
-            return self.transform(clip)
-        except StopIteration as error:
-            # A StopIteration would silently end the iteration over samples.
-            raise RuntimeError(f"the transform of clip {sample} raised StopIteration") from error
-        except Exception as error:
-            error.add_note(f"while transforming clip {sample} of {public_url(clip.url)}")
-            raise
+    def _make_sample(self, sample: int, held: Held) -> Any:  # noqa: ANN401  the transform decides the type
+        return self._transform_sample(self.windows.make_clip(sample, held), sample)
 
 
 def _check_rate(fps: object) -> float:

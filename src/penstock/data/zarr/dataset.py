@@ -624,10 +624,9 @@ class ZarrDataset(BatchableDataset, TorchIterableDataset[Any]):
         iterator.begin()
         return iterator
 
-    def _made(self, index: int, parts: Sequence[Sequence[ChunkPart]], values: Mapping[int, NDArray[Any]]) -> Any:  # noqa: ANN401, ARG002
+    def _made(self, index: int, parts: Sequence[Sequence[ChunkPart]], values: Mapping[int, NDArray[Any]]) -> Any:  # noqa: ANN401
         found = self._contents.assembled(parts, values, own=self._own)
-        sample = self._values.sample(found, views=not self._own)
-        return sample if self.transform is None else self.transform(sample)
+        return self._transform_sample(self._values.sample(found, views=not self._own), index)
 
     def _limited(self, batch: int) -> Limits:
         ahead_bytes = self._contents.arrays[0].source.options.read.ahead_bytes
