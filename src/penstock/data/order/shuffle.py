@@ -188,9 +188,14 @@ def _feistel(
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return splitmix64's finaliser of each value: a bijection of 64 bits; each input bit flips half of the output."""
-    mixed = values.copy()
+    found = values.copy()
+    mix(found)
+    return found
+
+
+def mix(values: NDArray[np.uint64]) -> None:
+    """Replace each value by its ``mixed``."""
     for shift, factor in _MIX:
-        mixed ^= mixed >> np.uint64(shift)
-        mixed *= np.uint64(factor)
-    mixed ^= mixed >> _LAST_SHIFT
-    return mixed
+        values ^= values >> np.uint64(shift)
+        values *= np.uint64(factor)
+    values ^= values >> _LAST_SHIFT
