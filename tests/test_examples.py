@@ -39,6 +39,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 CLASSES, PHOTOS_PER_CLASS = ("cat", "dog", "owl"), 12
 URL = "s3://bucket/photos/"
 MOST_LINES = 60
+NO_TORCHCODEC = "torchcodec is not installed: its wheels of PyPI load with torch for CUDA only"
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +239,12 @@ def test_video_continues_after_the_last_saved_step(variables):
     assert "20 clips of 0, 1, 4 frames left out" in first
     steps = [re.findall(r"step (\d+): loss \d+\.\d\d", each) for each in (first, second)]
     assert steps == [["5"], ["5", "10"]]
+
+
+def test_jpegs_are_decoded_in_whole_batches_of_mixed_sizes(variables):
+    pytest.importorskip("torchcodec", reason=NO_TORCHCODEC)
+    out = printed(program(EXAMPLES / "jpegs.py", URL, "--device", "cpu", "--batch-size", "8", **variables))
+    assert re.findall(r"epoch (\d): loss \d+\.\d\d, \d+ images/s", out) == ["0", "1"]
 
 
 def test_lerobot_continues_after_the_last_saved_step(variables):
@@ -536,6 +543,8 @@ def test_every_example_program_documents_its_command_line():
 @pytest.mark.parametrize(("name", "line"), commands())
 def test_documented_command_line_of_example_runs(name, line, request, tmp_path, monkeypatch):
     monkeypatch.chdir(EXAMPLES.parent)
+    if name == "jpegs.py":
+        pytest.importorskip("torchcodec", reason=NO_TORCHCODEC)
     if name == "lightning_fit.py":
         line = line.replace("examples/", f"{EXAMPLES}/")
         monkeypatch.chdir(tmp_path)  # Lightning writes its logs there
