@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.data.order import shuffle
 from penstock.data.order.block_permutation import BlockPermutation
 from penstock.data.order.shuffle import MOST, Permutation, key_of_sets, permute_within
 from penstock.errors import Unusable
@@ -256,6 +257,15 @@ def _deviations(make, n, seed):
         samples = make(n, *other)
         yield f"another {name}", tied(order, samples, n)
         yield f"another {name}, rank correlation", correlated(order, samples)
+
+
+@pytest.mark.parametrize("n", [1, 2, 1000, 65_535])
+def test_hashes_that_are_equal_but_for_their_low_bits_are_sorted_whole(n, monkeypatch):
+    expected = Permutation(n, 3, 4).block(0, n)
+    # Only the top two bits are compared, so that most neighbours are equal in them.
+    monkeypatch.setattr(shuffle, "_SAMPLE_BITS", np.uint64(62))
+    assert Permutation(n, 3, 4).block(0, n).tolist() == expected.tolist()
+    assert sorted(expected.tolist()) == [*range(n)]
 
 
 def test_permutation_yields_over_five_million_indices_per_second():
