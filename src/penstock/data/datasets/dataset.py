@@ -608,8 +608,7 @@ class CatalogDataset(SampleDataset):
         ``ps.order.BlockShuffle()``), neighbouring samples are read in one request of about 1 MiB and mixed with those
         of 160 others, at a third of the cost; without a shuffle they are read in such requests, too. A sample with
         several fields gives each by its name: ``sample["jpg"]``. Rows of Parquet files are read by row groups, each
-        decoded
-        once: only with ``ps.order.Lanes()``, ``ps.order.BlockShuffle()`` or in order.
+        decoded once: only with ``ps.order.Lanes()``, ``ps.order.BlockShuffle()`` or in order.
 
         Args:
             urls: The shards: a prefix, a glob, a pattern such as ``"s3://bucket/train-{0000..0127}.tar"``, or a list.
