@@ -157,6 +157,12 @@ class Telling:
         return f"<{self.secret}>"
 
 
+class TellingStore(Telling):
+    """A foreign store that shows its credentials wherever it is shown."""
+
+    get = head = list = Telling.__call__
+
+
 # By the type of a field, or by its name where a value needs a form: a field of another type fails the walk.
 SECRETS = {
     "str": CANARY,
@@ -166,6 +172,7 @@ SECRETS = {
     "Mapping[str, object] | None": {"password": CANARY},
     "Callable[[], object] | None": Telling(),
     "object": Telling(),
+    "store": TellingStore(),
     "proxy": f"http://user:{CANARY}@proxy",
 }
 NEEDED = {
@@ -184,6 +191,7 @@ URLS = {
     ps.HFOptions: "hf://datasets/org/name",
     ps.HTTPOptions: "https://host",
     ps.FsspecOptions: "fsspec+memory://bucket",
+    ps.ObspecOptions: "obspec://bucket",
 }
 NO_SECRET = ("int", "float", "bool", "Options")  # what a type without PUBLIC names that can be none
 

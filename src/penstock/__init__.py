@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from penstock.stores.fsspec.options import FsspecOptions
     from penstock.stores.gcs.options import GCSOptions
     from penstock.stores.huggingface.options import HFOptions
+    from penstock.stores.obspec.options import ObspecOptions
     from penstock.stores.oss.options import OSSOptions
     from penstock.stores.profiles.sinks import NamedSinks
     from penstock.stores.s3.options import S3Options
@@ -89,6 +90,7 @@ _HOMES = {
     "FsspecOptions": "stores.fsspec.options",
     "HFOptions": "stores.huggingface.options",
     "HTTPOptions": "stores.web.options",
+    "ObspecOptions": "stores.obspec.options",
     "OSSOptions": "stores.oss.options",
     "IterableDataset": "data.datasets.iterable",
     "LeRobotDataset": "data.lerobot.dataset",
@@ -161,6 +163,7 @@ __all__ = [
     "NodeOptions",
     "OSSOptions",
     "ObjectMeta",
+    "ObspecOptions",
     "PackedBatch",
     "Path",
     "PenstockError",

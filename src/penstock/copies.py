@@ -189,7 +189,7 @@ def _find_local_path(source: Source, key: str) -> str:
 def _is_filesystem(source: Source) -> bool:
     """Return whether two keys of a store may refer to one object, through links."""
     scheme = str(source.address("")[0])
-    return scheme == "file" or scheme.startswith("fsspec+")
+    return scheme in ("file", "obspec") or scheme.startswith("fsspec+")
 
 
 def one_bucket(source: Source, target: Source) -> bool:

@@ -108,7 +108,7 @@ _calls: WeakKeyDictionary[Any, tuple[int, Counter[str]]] = WeakKeyDictionary()
 
 
 # Schemes of stores that each machine, or each process, has for itself.
-_OWN = {"file", "memory"}
+_OWN = {"file", "memory", "obspec"}
 # Of a function in the options of a store: the address differs between processes.
 _ADDRESS = re.compile(" at 0x[0-9a-f]+")
 

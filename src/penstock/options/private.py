@@ -44,7 +44,7 @@ class OptionsPart:
         """Refuse positional values and unknown options; the error names the option that was probably intended."""
         before = options.pop("_given", None)
         if values:
-            first = fields(cls)[0].name
+            first = next(iter(cls.__annotations__), fields(cls)[0].name)
             raise ConfigError(f"{cls.__name__} accepts options only by name: write {cls.__name__}({first}=…)")
         if strange := [name for name in options if name not in cls.__dataclass_fields__]:
             raise ConfigError(advice(cls, strange[0]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.contracts.driver import Abilities, Limits
-from penstock.errors import ConfigError, MissingExtra
+from penstock.errors import ConfigError, MissingExtra, kind_of
 from penstock.options import StoreOptions
 from penstock.options.private import given
 from penstock.options.typed import overlaid
@@ -227,7 +227,11 @@ class Store:
         kind: type = type(options)
         if not issubclass(kind, StoreOptions):
             named = " or ".join(dict.fromkeys((StoreOptions.__name__, mine.__name__)))
-            raise ConfigError(f"store= must be {named}, got {kind.__name__}")
+            foreign = callable(getattr(options, "get", None)) and callable(getattr(options, "head", None))
+            remedy = (
+                "; for an obspec store write obspec://name/key, and store=ObspecOptions(store=…)" if foreign else ""
+            )
+            raise ConfigError(f"store= must be {named}, got {kind_of(options)}{remedy}")
         if mine is not kind and not (mine is not StoreOptions and isinstance(options, mine)):
             if not (issubclass(mine, kind) or self.any_options):
                 remedy = f"pass store={mine.__name__}(…), or StoreOptions(…) for the parts that all stores have"

@@ -48,6 +48,7 @@ _TABLE = {
     "https": "web.store:Web",
     "http": "web.store:Web",
     "fsspec+*": "fsspec.store:Fsspec",
+    "obspec": "obspec.store:Obspec",
     LOCAL: "local.driver:Local",
     "memory": "memory:Memory",
     "penstock": "profiles.store:Profiles",

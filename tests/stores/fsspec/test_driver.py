@@ -217,7 +217,7 @@ def test_directory_entry_does_not_count_as_file():
 
 def test_parts_are_written_where_they_belong():
     spool = Spool()
-    upload = spool.begin("key")
+    upload = spool.begin("key", Attributes())
     spool.write(upload, b"56", 5)
     spool.write(upload, memoryview(b"01234"), 0)
     with open(spool.path(upload), "rb") as file:

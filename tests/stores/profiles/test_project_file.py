@@ -151,6 +151,7 @@ MUST_NOT = {
     "HFOptions": {"token"},
     "HTTPOptions": {"token", "username", "password", "netrc", "headers"},
     "FsspecOptions": {"storage_options"},
+    "ObspecOptions": {"store"},
 }
 STORES = {
     kind.__name__: kind for kind in KINDS if issubclass(kind, options.StoreOptions) and kind is not options.StoreOptions
@@ -174,6 +175,7 @@ URLS = {
     "HFOptions": "hf://datasets/org/name/",
     "HTTPOptions": "https://host.example/",
     "FsspecOptions": "fsspec+memory://x/",
+    "ObspecOptions": "obspec://x/",
 }
 
 

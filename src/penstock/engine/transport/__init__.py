@@ -7,5 +7,5 @@
 5. ``easy`` unloads the response; ``codes`` turns libcurl's failures into errors; the operation is done, or waits in
    the loop's backlog for another attempt.
 6. ``late_calls`` shows slow operations to the store's watch, which may send more.
-``work`` carries out the functions of stores without a network.
+``work`` carries out the functions of stores without a network, and ``limited`` those that may never return.
 """

@@ -7,7 +7,7 @@ import os
 import time
 from _thread import start_new_thread
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakSet
 
 from penstock.engine.contracts.exchange import Response, Work
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from penstock.engine.contracts.exchange import Operation
 
+T = TypeVar("T")
+
 # For reads one after another: a waiting thread takes over in 20 µs, a new one in 80 µs.
 _LINGER_S: Final = 0.05
 _LOOK_S: Final = 0.001  # at the interpreter's end, and while a cancelled function takes effect
@@ -31,13 +33,14 @@ _MOST: Final = 4
 _all: WeakSet[Threads] = WeakSet()
 
 
-class _FlightJob:
+class FlightJob:
     """An operation in flight and its cancellation flag; threads share only queues and sets, which are written in C."""
 
-    __slots__ = ("cancelled", "off", "operation", "takes_effect")
+    __slots__ = ("cancelled", "delay_s", "off", "operation", "takes_effect")
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, delay_s: float = 0.0) -> None:
         self.operation = operation
+        self.delay_s = delay_s
         self.cancelled = False
         self.takes_effect = False
         self.off = Wakeup()
@@ -74,20 +77,23 @@ class Threads:
 
     def forget(self) -> None:
         """Start empty, also in a forked child: the threads and their jobs belong to the parent."""
-        self._queue: SimpleQueue[_FlightJob | None] = SimpleQueue()
-        self._jobs: dict[int, _FlightJob] = {}  # by the identity of the operation
+        self._queue: SimpleQueue[FlightJob | None] = SimpleQueue()
+        self._jobs: dict[int, FlightJob] = {}  # by the identity of the operation
         self._workers: set[object] = set()
         self._idle: set[object] = set()  # each worker adds and removes itself
-        self._waiting: set[_FlightJob] = set()  # between two attempts, each on its own thread
+        self._waiting: set[FlightJob] = set()  # between two attempts, each on its own thread
 
     def submit(self, operations: Iterable[Operation]) -> None:
         for operation in operations:
             if self._closed:
                 deliver(operation, Response(fault=Unusable("this store was closed: open it again")))
                 continue
-            job = self._jobs[id(operation)] = _FlightJob(operation)
-            self._queue.put(job)
+            self._add(operation)
         self._hire()
+
+    def _add(self, operation: Operation, delay_s: float = 0.0) -> None:
+        job = self._jobs[id(operation)] = FlightJob(operation, delay_s)
+        self._queue.put(job)
 
     def concurrency(self) -> int:
         return self._threads
@@ -138,7 +144,7 @@ class Threads:
                 # Two callers may come at once; then one of them checks again.
                 if len(self._workers) > self._most():
                     self._workers.discard(worker)
-                elif self._ending or not _start_thread(self._serve, worker):
+                elif self._ending or not start_thread(self._serve, worker):
                     self._work(worker)
             except BaseException:  # Ctrl-C
                 self._workers.discard(worker)
@@ -164,7 +170,7 @@ class Threads:
         # For jobs that were queued before this worker left the set.
         self._hire()
 
-    def _next(self, worker: object) -> _FlightJob | None:
+    def _next(self, worker: object) -> FlightJob | None:
         try:
             return self._queue.get_nowait()
         except Empty:
@@ -179,8 +185,8 @@ class Threads:
         finally:
             self._idle.discard(worker)
 
-    def _carry(self, job: _FlightJob) -> None:
-        delay_s: float | None = 0.0
+    def _carry(self, job: FlightJob) -> None:
+        delay_s: float | None = job.delay_s
         while delay_s is not None:
             if delay_s and not self._ending:
                 self._waiting.add(job)
@@ -188,12 +194,15 @@ class Threads:
                 self._hire()
             off = _called_off(job, delay_s)
             self._waiting.discard(job)
-            delay_s = deliver(job.operation, Response(fault=Cancelled("cancelled")) if off else _attempt(job))
+            delay_s = deliver(job.operation, Response(fault=Cancelled("cancelled"))) if off else self._attempt(job)
         if self._jobs.get(id(job.operation)) is job:
             del self._jobs[id(job.operation)]
 
+    def _attempt(self, job: FlightJob) -> float | None:
+        return deliver(job.operation, attempt(job))
 
-def _start_thread(work: Callable[[object], None], worker: object) -> bool:
+
+def start_thread(work: Callable[[T], None], worker: T) -> bool:
     """Start a thread; return False if no more threads can be started."""
     try:
         start_new_thread(work, (worker,))
@@ -202,7 +211,7 @@ def _start_thread(work: Callable[[object], None], worker: object) -> bool:
     return True
 
 
-def _called_off(job: _FlightJob, delay_s: float) -> bool:
+def _called_off(job: FlightJob, delay_s: float) -> bool:
     if not job.off.wait(delay_s):
         return False
     # Keep the flag set: the operation may ask for another attempt all the same.
@@ -210,7 +219,7 @@ def _called_off(job: _FlightJob, delay_s: float) -> bool:
     return True
 
 
-def _attempt(job: _FlightJob) -> Response:
+def attempt(job: FlightJob) -> Response:
     set_current_work(job)
     try:
         request = job.operation.request()

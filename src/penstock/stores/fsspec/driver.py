@@ -9,12 +9,14 @@ import tempfile
 from asyncio import TimeoutError as AsyncTimeout
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from queue import Empty, SimpleQueue
 from time import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from penstock.engine.contracts.driver import UNKNOWN_BYTES, Abilities, Conditions
+from penstock.engine.contracts.exchange import Exchange
 from penstock.engine.waiting import irrevocable
 from penstock.errors import (
     AlreadyExists,
@@ -27,9 +29,11 @@ from penstock.errors import (
     NoSpace,
     NotFound,
     PenstockError,
+    PreconditionFailed,
     TimedOut,
     Transient,
     Truncated,
+    Unauthenticated,
     UnknownScheme,
     Unreachable,
     Unsupported,
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 
     from penstock.engine.buffer import Buffer
     from penstock.engine.contracts.driver import Attributes, Beginning, Payload, UploadPart
-    from penstock.engine.contracts.exchange import Exchange
+    from penstock.engine.contracts.exchange import Response
     from penstock.values import Span
 
 _PIECE_BYTES = 1 << 20
@@ -105,27 +109,36 @@ class FsspecDriver:
             with self._using("list", prefix) as (fs, path):
                 root = path[: len(path) - len(prefix)]
                 found = _children(fs, root, prefix) if delimiter else _list_prefix(fs, root, prefix)
-                return _page(found, prefix, start_after)
+                return make_page(found, prefix, start_after)
 
         return direct(run)
 
-    @blocking
-    def read(self, span: Span, target: Buffer) -> int:
-        """Read one span into the target, then check that the file still has the requested version."""
-        key, start, stop = span.key, span.start, span.start + target.size
+    def read(self, span: Span, target: Buffer) -> Exchange[int]:
+        """Read one span; fill the target when the answer is parsed: a call that ends too late writes nothing."""
+        fetching = direct(partial(self._fetch, span, target.size))
+
+        def parse(response: Response) -> int:
+            data, response.version = fetching.parse(response)
+            target.fill(memoryview(data))
+            return len(data)
+
+        return Exchange(fetching.request, parse)
+
+    def _fetch(self, span: Span, size: int) -> tuple[bytes | memoryview, str]:
+        """Return the bytes of a span, then check that the file still has the requested version."""
+        key, start, stop = span.key, span.start, span.start + size
         with self._using("read", key) as (fs, path):
-            if not target.size:
+            if not size:
                 self._check_empty(self._look(fs, path, key), span)
-                return 0
-            data = fs.cat_file(path) if span.whole else self._cut(fs, path, start, stop)
-            if span.whole and len(data) != target.size:
-                raise Changed(f"the file has {len(data)} bytes, but was listed with {target.size}")
+                return b"", ""
+            data: bytes = fs.cat_file(path) if span.whole else self._cut(fs, path, start, stop)
+            if span.whole and len(data) != size:
+                raise Changed(f"the file has {len(data)} bytes, but was listed with {size}")
             if span.etag:
                 self._pinned(fs, path, span.etag)
-            if len(data) < target.size:
+            if len(data) < size:
                 raise Truncated("the file ends before the range does")
-            target.fill(data)
-            return len(data)
+            return data, ""
 
     def _cut(self, fs: Any, path: str, start: int, stop: int) -> bytes:  # noqa: ANN401  fsspec has no types
         try:
@@ -195,10 +208,9 @@ class FsspecDriver:
     @blocking
     def create(self, key: str, attributes: Attributes) -> str:
         """Begin a temporary file on this machine; its path is the upload's id."""
-        del attributes  # see put
         with self._located("begin an upload to", key):
             self._path("", key)
-            return self._spool.begin(key)
+            return self._spool.begin(key, attributes)
 
     @blocking
     def part(self, key: str, upload: str, part: UploadPart, body: Payload) -> str:
@@ -347,7 +359,7 @@ def _convert_entries(found: Iterable[Mapping[str, object]], root: str) -> list[O
     return named
 
 
-def _page(found: Iterable[ObjectMeta | str], prefix: str, after: str) -> Page:
+def make_page(found: Iterable[ObjectMeta | str], prefix: str, after: str) -> Page:
     bound = key_bytes(after)
     keyed = {each if isinstance(each, str) else each.key: each for each in found}
     names = sorted((key for key in keyed if key.startswith(prefix) and key_bytes(key) > bound), key=key_bytes)
@@ -415,11 +427,13 @@ class Spool:
 
     def __init__(self) -> None:
         self._uploads: dict[str, Upload] = {}
+        self.attributes: dict[str, Attributes] = {}
 
-    def begin(self, key: str) -> str:
+    def begin(self, key: str, attributes: Attributes) -> str:
         descriptor, path = tempfile.mkstemp(prefix="penstock-")
         os.close(descriptor)
         self._uploads[path] = Upload(key, path, time())
+        self.attributes[path] = attributes
         return path
 
     def write(self, upload: str, data: bytes | bytearray | memoryview, offset: int) -> None:
@@ -433,6 +447,7 @@ class Spool:
         return upload
 
     def end(self, upload: str) -> None:
+        self.attributes.pop(upload, None)
         if self._uploads.pop(upload, None) is not None:
             with suppress(FileNotFoundError):
                 os.unlink(upload)  # noqa: PTH108  see write
@@ -460,6 +475,11 @@ _KINDS: tuple[tuple[tuple[type[BaseException], ...], type[PenstockError]], ...] 
 _NAMED: Mapping[str, type[PenstockError]] = {
     "timeout": TimedOut,
     "notfound": NotFound,
+    "alreadyexists": AlreadyExists,
+    "precondition": PreconditionFailed,
+    "notsupported": Unsupported,
+    "invalidpath": InvalidURL,
+    "unauthenticated": Unauthenticated,
     "auth": Forbidden,
     "permission": Forbidden,
     "forbidden": Forbidden,
@@ -472,7 +492,8 @@ def translate_error(error: Exception, action: str, url: str, secrets: Iterable[s
         error.url = error.url or url
         return error
     words = f"cannot {action}: {type(error).__name__}"
-    if text := str(error).strip():
+    # obstore's errors repeat themselves below an empty line.
+    if text := str(error).strip().partition("\n\n")[0]:
         words = f"{words}: {text}"
     found = _classify_error(error)(words, url=url)
     if not any(secret in f"{error!r}{error}" for secret in secrets):

@@ -62,7 +62,7 @@ class Fsspec(Store):
         protocol = opening.scheme.partition("+")[2]
         filesystem_class(protocol, opening.root)
         options = dict(opening.options.storage_options or {})
-        secrets = [each for each in _texts(options) if len(each) >= _LEAST_SECRET]
+        secrets = find_texts(options)
         conceal(*secrets)
         instances = Instances(f"{protocol}://{opening.bucket}/", options)
         driver = FsspecDriver(opening.root, protocol, instances, secrets)
@@ -75,7 +75,7 @@ class Fsspec(Store):
         One URL names other files with other arguments: another host, repository or folder. A cache or a copy that knew
         the URL alone would take two filesystems for one.
         """
-        located = _sort_arguments(options.storage_options or {})
+        located = sort_arguments(options.storage_options or {})
         return sha256(repr(located).encode("utf-8", "surrogatepass")).hexdigest() if located else None, None
 
     def bucket_fault(self, bucket: str) -> str:
@@ -93,10 +93,20 @@ class Fsspec(Store):
         return hint if scheme in _KNOWN else ""
 
 
-def _sort_arguments(arguments: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the arguments that may decide which files are read, sorted, also in nested mappings."""
+def sort_arguments(arguments: Any) -> Any:  # noqa: ANN401  of any library
+    """Return the arguments that may decide which files are read, sorted, also in nested mappings and sequences."""
+    if isinstance(arguments, list | tuple):
+        return [sort_arguments(each) for each in arguments]
+    if not isinstance(arguments, Mapping):
+        return arguments
     named = sorted([(str(name), each) for name, each in arguments.items() if not _PROOF(str(name))], key=itemgetter(0))
-    return [(name, _sort_arguments(each) if isinstance(each, Mapping) else each) for name, each in named]
+    return [(name, sort_arguments(each)) for name, each in named]
+
+
+def find_texts(arguments: Mapping[str, Any], *, secret: bool = False) -> list[str]:
+    """Return the texts among the arguments that messages must not quote; with ``secret`` only those of secret names."""
+    chosen = {name: each for name, each in arguments.items() if not secret or _PROOF(str(name))}
+    return [each for each in _texts(chosen) if len(each) >= _LEAST_SECRET]
 
 
 def _texts(value: object) -> Iterator[str]:

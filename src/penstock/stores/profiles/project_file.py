@@ -61,6 +61,7 @@ MAY: Mapping[str, Mapping[str, Form]] = {
     "HFOptions": {"endpoint": "place", "anonymous": "true"},
     "HTTPOptions": {},
     "FsspecOptions": {},
+    "ObspecOptions": {},
 }
 _HOSTS = ("options.endpoint", "options.cluster")
 # Each of these determines the server.

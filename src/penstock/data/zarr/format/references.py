@@ -51,7 +51,7 @@ V = TypeVar("V")
 _FILE = re.compile(r"file:(//localhost)?/(?!/)")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Prefixes whose meaning depends on the machine, like a path: among them schemes of fsspec, which may be local.
-_HERE = ("file:", "memory:", "fsspec+", "penstock:", "msc:")
+_HERE = ("file:", "memory:", "obspec:", "fsspec+", "penstock:", "msc:")
 _TEMPLATE = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 _MOST = 1 << 62  # limit of a byte's offset in an object
 MOST_ROOTS = 1000  # buckets that references may lead to

@@ -1,0 +1,1 @@
+"""``obspec://``: stores of other libraries that have obspec's methods."""
