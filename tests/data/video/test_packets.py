@@ -43,6 +43,19 @@ def test_frames_and_times_are_those_of_the_whole_file(name):
         assert [number_in(each) for each in expected] == [*range(first, first + table.frames)]
 
 
+def test_memory_of_frames_is_used_again_when_nothing_refers_to_it():
+    data = kind("h264, moov in front")
+    table = tabulate(walked(data)[0])
+    first = decoded(data, table, range(8))
+    kept, place = first[2:4], first.ctypes.data
+    del first
+    assert decoded(data, table, range(8, 16)).ctypes.data != place
+    expected = whole(data)[1]
+    assert np.array_equal(kept, expected[2:4])
+    del kept
+    assert decoded(data, table, range(16, 24)).ctypes.data == place
+
+
 def test_times_lead_to_frames_with_their_distance():
     for name in ("h264, open groups", "variable rate", "video delayed"):
         table = tabulate(walked(kind(name))[0])

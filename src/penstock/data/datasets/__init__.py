@@ -8,5 +8,5 @@
 5. ``inspection``: which samples a batch has, and which batches a run received between two states; nothing is read.
 6. ``dataset`` gives the objects of the batches ahead to the loader as items of a reading of ``reading/``. ``concat``
    and ``mix`` join several datasets.
-7. A transform receives each object as a sample; ``batched`` collates what it returns.
+7. A transform receives each object as a sample; ``collation`` has the function that collates what it returns.
 """

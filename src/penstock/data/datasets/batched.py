@@ -11,31 +11,29 @@ from collections.abc import Generator, Mapping
 from dataclasses import replace
 from functools import partial, wraps
 from inspect import signature
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, Self, SupportsIndex
 
-import numpy as np
 import torch.distributed
 from torch.utils.data import IterableDataset as TorchIterableDataset
 from torch.utils.data import Sampler, get_worker_info
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from penstock.data.catalog.catalog import Catalog
+from penstock.data.datasets.collation import collate_samples, find_misfit
 from penstock.data.datasets.consistency import check_same_catalog, check_same_order
 from penstock.data.datasets.inspection import PlannedSample, SeenBatches, plan_batch
 from penstock.data.datasets.stateful import Progress, StatefulIterator
 from penstock.data.order.orders import order_of
 from penstock.data.order.sampling import Cursor, SamplingPlan, batch_indices
 from penstock.data.reading.iteration import Iterations, RankIterations, check_batching, has_process_group
-from penstock.data.reading.reading import Delivery, OnError, SampleDataset, Skipped, in_lists, remaining
+from penstock.data.reading.reading import Delivery, OnError, SampleDataset, in_lists, remaining
 from penstock.data.reading.runs import fitted_order
-from penstock.data.reading.sample import Sample
 from penstock.errors import StateMismatch, Unusable, kind_of, public_url
 from penstock.values import Place, switch, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+    from collections.abc import Callable, Iterator, Sequence, Sized
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from penstock.data.order.mixture import Weights
@@ -424,7 +422,7 @@ class Batched(Resumable, TorchIterableDataset[Any]):
         if collate_fn is not None and not callable(collate_fn):
             raise Unusable(f"collate_fn must be a function from a list to a batch, got {collate_fn!r}")
         self.dataset = dataset
-        self.collate_fn = collate_fn or _collate
+        self.collate_fn = collate_fn or collate_samples
         self._latest: Progress | None = None
 
     def __repr__(self) -> str:
@@ -518,12 +516,12 @@ class Batched(Resumable, TorchIterableDataset[Any]):
 
         ``batch`` is the number of the batch on this rank, counted from ``cursor``, where the iteration began.
         """
-        if self.collate_fn is not _collate:
+        if self.collate_fn is not collate_samples:
             return
         if any(isinstance(each, Generator) for each in made):
             error.add_note("transform yields its value, and makes a generator: return the value instead")
             return
-        if (found := _misfit(made)) is None:
+        if (found := find_misfit(made)) is None:
             error.add_note("torch collates batches: let transform return tensors of one shape, or pass collate_fn=list")
             return
         row, what = found
@@ -546,48 +544,6 @@ class Batched(Resumable, TorchIterableDataset[Any]):
     def reads(self) -> Iterator[Reads]:
         """Yield each store with the byte spans of this rank's next epoch, which does not begin."""
         yield from self.dataset.reads(lambda: batch_indices(self.plan, self.coming(), self._iterations.rank()))
-
-
-def _arrays(samples: Sequence[NDArray[Any]], *, collate_fn_map: Any = None) -> Any:  # noqa: ANN401  torch's signature
-    """Collate arrays as torch does, without its warning about read-only arrays (from Parquet or Pillow)."""
-    writable = [each if each.flags.writeable else each.copy() for each in samples]
-    return default_collate_fn_map[np.ndarray](writable, collate_fn_map=collate_fn_map)
-
-
-def _collate(samples: list[Any]) -> Any:  # noqa: ANN401  torch decides the type
-    if isinstance(samples[0], Sample):
-        return samples
-    return collate(samples, collate_fn_map={**default_collate_fn_map, np.ndarray: _arrays})
-
-
-def _misfit(made: list[Any]) -> tuple[int, str] | None:
-    """Return the row of the first sample with a None, else of the first that differs; and the difference."""
-    rows = {row: dict(_places(each)) for row, each in enumerate(made) if not isinstance(each, Skipped)}
-    for row, places in rows.items():
-        for place, kind in places.items():
-            if kind == "None":
-                return row, f"{place} is None (as sample.label is without labels=)"
-    for (before, others), (row, places) in pairwise(rows.items()):
-        for place, kind in (others | places).items():
-            if places.get(place) != others.get(place):
-                return row, f"{place} is {places.get(place, 'missing')}, and in row {before} {others.get(place, kind)}"
-    return None
-
-
-def _places(value: Any, place: str = "the sample") -> Iterator[tuple[str, str]]:  # noqa: ANN401  a sample
-    """Yield each part of a sample, by its place, and the kind that all samples of a batch must share."""
-    parts: Iterable[tuple[object, Any]] = ()
-    if isinstance(value, Mapping):
-        kind, parts = "a mapping", value.items()
-    elif isinstance(value, list | tuple):
-        kind, parts = f"{kind_of(value)} of {len(value)}", enumerate(value)
-    elif shape := getattr(value, "shape", ()):
-        kind = f"{kind_of(value)} of shape {tuple(shape)}"
-    else:
-        kind = "a number" if isinstance(value, int | float | np.number | torch.Tensor) else kind_of(value)
-    yield place, kind
-    for name, part in parts:
-        yield from _places(part, f"{'' if place == 'the sample' else place}[{name!r}]")
 
 
 # Arguments of torch's samplers, with what to write here.
