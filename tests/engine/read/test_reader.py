@@ -154,6 +154,13 @@ class TestSizes:
             assert sum(high - low for low, high in asked) <= 1.5 * sum(count for _, count in runs)
             assert len(asked) <= requests
 
+    def test_a_sequence_from_the_middle_reads_at_most_half_more_than_it_asks_for(self):
+        for megabytes in (5, 9, 13, 17, 22, 29, 37, 48):
+            with _large() as (asked, engine):
+                _read_runs(Reader(lambda: engine, _LARGE, "s3://bucket/key"), [(40_000_000, megabytes * 1_000_000)])
+            assert sum(high - low for low, high in asked) <= 1.5 * megabytes * 1_000_000, megabytes
+            assert len({low for low, _ in asked}) == len(asked) <= 45
+
     def test_reading_from_the_front_keeps_three_blocks_ahead_from_the_second_request_on(self):
         with _large() as (asked, engine):
             file = Reader(lambda: engine, _LARGE, "s3://bucket/key")
