@@ -15,7 +15,7 @@ from weakref import WeakSet, ref
 from penstock.engine.budget import Budget
 from penstock.engine.buffer import Buffer
 from penstock.engine.cache.layer import add_cache
-from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart
+from penstock.engine.contracts.driver import Attributes, Copy, Delete, Multipart, Versions
 from penstock.engine.fetch.batch import Batch, each_key, unless_missing
 from penstock.engine.fetch.fetcher import Fetcher
 from penstock.engine.fetch.pages import Pager, next_page, pages, uploads
@@ -323,9 +323,22 @@ class Source:
     def keys_below(self, prefix: str) -> list[str]:
         return [each.key for page in self.pages(prefix) for each in page.entries]
 
-    def pager(self) -> Pager:
-        """Return a ``Pager``, which lists with many parallel requests and does not check pages against the request."""
-        return Pager(self._fetcher(), self.url)
+    def pager(self, *, versions: bool = False) -> Pager:
+        """Return a ``Pager``, which lists with many parallel requests and does not check pages against the request.
+
+        With ``versions``, its etags hold version ids (``engine.contracts.driver.Versions``).
+        """
+        return Pager(self._fetcher(), self.url, versions=versions)
+
+    def check_versioned(self, prefix: str) -> None:
+        """Raise ``Unusable`` unless the bucket keeps the versions that writes replace: one request."""
+        fetcher = self._fetcher()
+        if not fetcher.run(partial(require(fetcher.driver, Versions, prefix).versioning, prefix)):
+            raise Unusable(
+                "cannot record versions: versioning of the bucket is not enabled; enable it (on S3: "
+                "PutBucketVersioning), or leave out versions=True, so that replaced objects raise Changed",
+                url=self.url(prefix),
+            )
 
     def read(self, span: Span) -> bytes:
         """Return one span's bytes, verified: one request, or one per 16 MiB, in parallel.

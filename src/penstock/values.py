@@ -96,7 +96,8 @@ class Span(NamedTuple):
         key: The object's full key within its bucket.
         start: First byte, inclusive. Negative with ``stop`` None: this many bytes before the object's end.
         stop: Last byte, exclusive; None if the size is not known yet.
-        etag: The version to read (sent as ``If-Match``); empty for any version.
+        etag: The version to read (sent as ``If-Match``); empty for any version. One with a version id (``version_id``)
+            is read even if the object was replaced.
         whole: True if ``[start, stop)`` is known to be the entire object, so that no ``Range`` is needed.
         most: If ``stop`` is None, the largest size that the caller expects: the size of its buffer. A larger object is
             still read, in two requests. Otherwise the object's size, as a listing has it: another one in the answer
@@ -111,6 +112,20 @@ class Span(NamedTuple):
     whole: bool = False
     most: int = 0
     checksum: Checksum | None = None
+
+
+# Between an ETag and the id of a version in one text; no ETag holds a space.
+VERSION: Final = " version="
+
+
+def tag_of(etag: str) -> str:
+    """Return an etag without the version id that it may hold."""
+    return etag.partition(VERSION)[0]
+
+
+def version_id(etag: str) -> str:
+    """Return the id by which a bucket that keeps versions addresses this one; empty if the etag holds none."""
+    return etag.partition(VERSION)[2]
 
 
 # In a stream of spans for reading ahead: none available now; ask again after some were taken.

@@ -15,6 +15,7 @@ V = TypeVar("V")
 # By the verb's name in ``contracts.driver``: what the store cannot do, and what to do instead.
 _ADVICE = {
     "List": ("list objects", "name them: from_objects, from_manifest"),
+    "Versions": ("read versions by id", "leave out versions=True; reads of replaced objects then raise Changed"),
     "Put": ("write objects", "it is read only, so write to another store"),
     "Multipart": ("take an object in parts", "pass WriteOptions(part_bytes=…) of the object's size or more"),
     "Copy": ("copy objects", "read the object and write it again (ps.open)"),

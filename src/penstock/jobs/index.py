@@ -11,7 +11,7 @@ import json
 import os
 import zlib
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
@@ -100,6 +100,7 @@ def index(
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
     labels: Rule | None = None,
+    versions: bool = False,
     restart: bool = False,
     format: str | ShardFormat | None = None,
     fields: str | Sequence[str] | None = None,
@@ -122,6 +123,7 @@ def index(
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
     labels: Rule | None = None,
+    versions: bool = False,
     restart: bool = False,
     format: str | ShardFormat | None = None,
     fields: str | Sequence[str] | None = None,
@@ -143,6 +145,7 @@ def index(  # noqa: PLR0913  each is named in the call
     include: str | Iterable[str] = (),
     exclude: str | Iterable[str] = (),
     labels: Rule | None = None,
+    versions: bool = False,
     restart: bool = False,
     format: str | ShardFormat | None = None,  # noqa: A002  the field's word
     fields: str | Sequence[str] | None = None,
@@ -182,6 +185,7 @@ def index(  # noqa: PLR0913  each is named in the call
         include: Globs over keys, as for ``Catalog.scan``; not for shards.
         exclude: The same, of objects to leave out.
         labels: Rule of labels, as for ``Catalog.scan`` and ``Catalog.from_shards``.
+        versions: Record version ids, as for ``Catalog.scan``; not for shards.
         restart: Start over; not with ``job``, whose records are deleted for that.
         format: Format of the shards, as for ``Catalog.from_shards``, or ``"packing"``; default: objects are listed.
         fields: Fields of each sample in shards, as for ``Catalog.from_shards``.
@@ -220,7 +224,7 @@ def index(  # noqa: PLR0913  each is named in the call
         >>> ps.index("s3://bucket/shards/", "shards.catalog", format="tar", fields=("png", "cls"))
         <Catalog of 600 samples in 6 tar shards under s3://bucket/shards/>
     """
-    how = _IndexOptions(include, exclude, labels, restart, format, fields, key, missing, skip, index)
+    how = _IndexOptions(include, exclude, labels, versions, restart, format, fields, key, missing, skip, index)
     if format == "packing":
         others = {**how.given((*_OF_SHARDS, "labels")), "restart": restart, "job": job, "part": part, "on": on}
         others["processes"] = processes != 1
@@ -250,6 +254,7 @@ class _IndexOptions:
     include: str | Iterable[str]
     exclude: str | Iterable[str]
     labels: Rule | None
+    versions: bool
     restart: bool
     format: str | ShardFormat | None
     fields: str | Sequence[str] | None
@@ -259,9 +264,10 @@ class _IndexOptions:
     index: str | None
 
     def __post_init__(self) -> None:
-        if self.labels is not None:
-            check_rule(self.labels)
+        check_rule(self.labels)
         switch(self.restart, "restart")
+        if switch(self.versions, "versions") and self.format is not None:
+            raise Unusable("versions= records the versions of objects that are samples: leave it out with format=")
         if self.format is not None and (self.include or self.exclude):
             raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
 
@@ -335,11 +341,13 @@ def _objects(
     include, exclude = globs(how.include), globs(how.exclude)
     source, prefix = open_source(url, store)
     about = {"url": source.url(prefix), "store": _identity(source), "include": [*include], "exclude": [*exclude]}
+    # A listing without ids is not continued by one that records them.
+    about |= {"versions": ["latest"]} if how.versions else {}
     with journal(partial, about, restart=how.restart) as kept:
         with tally(f"listing {source.url(prefix)}", shown=progress) as count:
             left = Leftovers(prefix, include)
             what = ScanOptions(include, exclude, progress=totals(count), known=kept, leftovers=left)
-            found = listed(source, prefix, what)
+            found = listed(source, prefix, replace(what, versions=how.versions))
         catalog = make_catalog(source.root, *found)
         if not len(catalog):
             kept.remove()

@@ -69,9 +69,9 @@ class TaskStep(Generic[T]):
         return (yield self)
 
 
-def head(source: Source, key: str, *, sums: bool = False) -> TaskStep[ObjectMeta]:
-    """Describe an object, with ``sums`` also its checksum if the store reports one: one request."""
-    return TaskStep(source, lambda calls: calls.head_summed(key) if sums else calls.head(key), _RESULT)
+def head(source: Source, key: str, etag: str = "", *, sums: bool = False) -> TaskStep[ObjectMeta]:
+    """Describe an object, or the version ``etag``, with ``sums`` also its checksum if the store reports one."""
+    return TaskStep(source, lambda calls: calls.head_summed(key) if sums else calls.head(key, etag), _RESULT)
 
 
 def read(source: Source, span: Span) -> TaskStep[bytes]:

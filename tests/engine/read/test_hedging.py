@@ -16,7 +16,7 @@ from penstock.engine.waiting import Inbox
 from penstock.events import Hedged, RangeRead, RequestEnded, RequestStarted
 from penstock.options import ReadOptions, RetryOptions
 from penstock.testing.servers import reply
-from penstock.values import Span
+from penstock.values import VERSION, Span
 from tests.engine.fetch.store import DATA, ETAG, SIZE, SLOW_DOWN, hearing, serving
 from tests.threads import until
 
@@ -120,6 +120,18 @@ class TestWins:
             asked = [each for each in server.received if "key" in each.path]
             assert len(asked) == 3
             assert {each.headers.get("if-match") for each in asked} == {ETAG}
+
+    @pytest.mark.parametrize("begun", [b"", reply(200, DATA, etag=ETAG)[: -SIZE // 2]], ids=["waits", "stands still"])
+    def test_every_request_names_the_version_id(self, begun):
+        etag = f"e1{VERSION}v+1"
+        for span in (WHOLE._replace(etag=etag), Span("key", etag=etag), Span("key", -SIZE, etag=etag)):
+            with well(Held(begun=begun)) as (server, engine):
+                assert read_many(engine, [span]) == [DATA]
+                asked = [each for each in server.received if "key" in each.path]
+                assert len(asked) == 2
+                assert {(each.path, each.headers.get("if-match")) for each in asked} == {
+                    ("/bucket/key?versionId=v%2B1", ETAG)
+                }
 
     def test_stalled_body_is_replaced_by_a_hedge_and_never_writes_later(self):
         garbage = reply(200, b"\0" * SIZE, etag=ETAG)

@@ -44,7 +44,8 @@ from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.testing.faults.amazon import Scheme, check_signature
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.servers import Scripted, reply
-from penstock.values import Checksum, Span
+from penstock.values import VERSION, Checksum, Span
+from tests.refusals import refused
 from tests.servers.google import TokenServer
 from tests.stores.gcs.keys import EMAIL, new_key
 
@@ -498,3 +499,32 @@ def test_an_access_token_signs_no_address():
     for token in (BearerToken("t"), ServiceToken("t")):
         with pytest.raises(Unsupported, match="HMAC key"):
             Google(keys=False).signed_query(ADDRESS, token)
+
+
+class TestGenerations:
+    """Reads by generation; the emulator keeps none, so requests and answers are compared with the reference."""
+
+    def test_listed_generations_are_the_ids_that_reads_ask_for(self, server, kind):
+        driver = _driver(server, kind, "bucket")
+        entry = b"<Contents><Key>a</Key><Generation>1700</Generation><Size>3</Size></Contents>"
+        body = b"<ListBucketResult><IsTruncated>false</IsTruncated>%s</ListBucketResult>" % entry
+        [found] = driver.list_versions("").parse(Response(200, {}, body)).entries
+        assert (found.key, found.etag) == ("a", f"1700{VERSION}1700")
+        target = Buffer.allocate(2)
+        for exchange in (
+            driver.read(Span("a", 0, 2, found.etag), target),
+            driver.read(Span("a", 0, 0, found.etag), Buffer.allocate(0)),
+            driver.get("a", found.etag),
+            driver.suffix("a", found.etag, target),
+            driver.head_version("a", found.etag),
+        ):
+            assert exchange.request.url.endswith("/bucket/a?generation=1700")
+        answer = Response(206, {"x-goog-generation": "1701", "content-range": "bytes 0-1/3"}, b"", 2)
+        refused(Changed, "has changed", driver.read(Span("a", 0, 2, found.etag), target).parse, answer)
+
+    @pytest.mark.parametrize(("status", "kept"), [("Enabled", True), ("Suspended", False), ("", False)])
+    def test_versioning_is_looked_up(self, server, kind, status, kept):
+        exchange = _driver(server, kind, "bucket").versioning("")
+        assert exchange.request.url.endswith("/bucket?versioning=")
+        body = f"<VersioningConfiguration>{status and f'<Status>{status}</Status>'}</VersioningConfiguration>"
+        assert exchange.parse(Response(200, {}, body.encode())) is kept

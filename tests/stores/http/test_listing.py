@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 
 from penstock.errors import Damaged
 from penstock.stores.http.answers import parse_xml
-from penstock.stores.http.listing import ListingWalks, columns, read_page, read_uploads
+from penstock.stores.http.listing import (
+    ListingWalks,
+    columns,
+    read_page,
+    read_uploads,
+    read_versions,
+    version_rows,
+)
 from penstock.stores.web.driver import Walk
+from penstock.values import VERSION
 from tests.servers.hostile import document as xml
 from tests.servers.hostile import listing
 
@@ -286,3 +294,94 @@ def test_columns_of_a_page_make_as_many_calls_for_any_number_of_entries():
 
     assert np is sys.modules["numpy"]
     assert calls(1000) == calls(100) < calls(10) + 20
+
+
+# -- Versions: the latest of each object, also where old ones and deletions are between them --
+
+
+_VERSION = (
+    "<ETag>&quot;{etag}&quot;</ETag><Size>{size}</Size><Key>{key}</Key><VersionId>{id}</VersionId>"
+    "<IsLatest>{latest}</IsLatest><LastModified>2026-01-02T03:04:05.678Z</LastModified><Owner><ID>me</ID></Owner>"
+)
+
+
+def _versions(count=6, *, wrap="Version", key="a/{0}%2B+%C3%BC", **changes):
+    entries = ""
+    for at in range(count):
+        row = {"key": key.format(at // 2), "etag": f"{at:032x}", "size": at, "id": f"v+/{at}."}
+        row["latest"] = "false" if at % 2 else "true"
+        entries += f"<{wrap}>{_VERSION.format(**{**row, **changes})}</{wrap}>"
+    return entries
+
+
+def _version_document(entries, after="<IsTruncated>false</IsTruncated>"):
+    return f"<ListVersionsResult><EncodingType>url</EncodingType>{entries}{after}</ListVersionsResult>".encode()
+
+
+def _both_versions(body, after=""):
+    rest, rows = version_rows(body)
+    ours, theirs = read_versions(parse_xml(rest), rows, after), read_versions(parse_xml(body), [], after)
+    assert ours == theirs
+    return ours
+
+
+def test_latest_versions_are_read_as_columns_and_by_the_parser():
+    more = "<IsTruncated>true</IsTruncated><NextKeyMarker>a%2F+</NextKeyMarker>"
+    more += "<NextVersionIdMarker>v+1</NextVersionIdMarker>"
+    page = _both_versions(_version_document(_versions(), more))
+    assert [(each.key, each.etag, each.size) for each in page.entries] == [
+        (f"a/{at}+ ü", f"{2 * at:032x}{VERSION}v+/{2 * at}.", 2 * at) for at in range(3)
+    ]
+    assert page.token == "a/ \0v+1"
+    assert [each.key for each in _both_versions(_version_document(_versions()), "a/0+ ü").entries] == [
+        "a/1+ ü",
+        "a/2+ ü",
+    ]
+
+
+def test_page_of_old_versions_and_deletions_has_advanced():
+    gone = "<DeleteMarker><Key>b</Key><VersionId>d</VersionId><IsLatest>true</IsLatest></DeleteMarker>"
+    for entries in (gone, gone + _versions(latest="false"), _versions(latest="false")):
+        body = _version_document(entries)
+        page = read_versions(parse_xml(body), [])
+        assert (len(page.entries), page.advanced) == (0, True)
+    # Entries of another form between versions are left to the parser.
+    body = _version_document(_versions(2) + gone + _versions(2, key="c{0}"))
+    assert version_rows(body) is None
+    assert [each.key for each in read_versions(parse_xml(body), []).entries] == ["a/0+ ü", "c0"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"id": ""},
+        {"id": "a b"},
+        {"id": "a\nb"},
+        {"etag": "a b"},
+        {"etag": ""},
+        {"key": ""},
+        {"size": "-1"},
+        {"latest": ""},
+    ],
+    ids=str,
+)
+def test_version_that_no_read_could_ask_for_is_damaged(changes):
+    body = _version_document(_versions(2, **changes))
+    found = version_rows(body)
+    rest, rows = (body, []) if found is None else found
+    with pytest.raises(Damaged, match=r"entry without a|the version id|with the size"):
+        read_versions(parse_xml(rest), rows)
+
+
+def test_mutated_versions_are_read_as_the_parser_does_or_damaged(seed):
+    chance = random.Random(seed)
+    body = _version_document(_versions())
+    for _ in range(1000):
+        mutated = bytearray(body)
+        at = chance.randrange(len(mutated) + 1)
+        mutated[at : at + chance.choice([0, 0, 1, 5, 30])] = chance.choice([*PIECES, chance.randbytes(1)])
+        found = version_rows(bytes(mutated))
+        with suppress(Damaged):
+            theirs = read_versions(parse_xml(bytes(mutated)), [])
+            if found is not None:
+                assert read_versions(parse_xml(found[0]), found[1]) == theirs

@@ -12,9 +12,9 @@ from penstock import errors
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import MOVED, Attributes, Payload, UploadPart
 from penstock.engine.contracts.exchange import Response
-from penstock.errors import Changed, ConfigError, PenstockError, Transient, Unauthenticated, Unusable
+from penstock.errors import Changed, ConfigError, PenstockError, Transient, Unauthenticated, Unsupported, Unusable
 from penstock.stores.http.verify import Verification
-from penstock.stores.s3.dialect import S3_CODES, Amazon, BucketAddress, Dialect
+from penstock.stores.s3.dialect import S3_CODES, Amazon, BucketAddress, Cluster, Dialect
 from penstock.stores.s3.driver import S3Driver
 from penstock.values import Span
 from tests.servers.hostile import document
@@ -397,3 +397,10 @@ def test_key_details_in_server_refusal_are_hidden_from_error():
     error = S3_CODES.refusal(Response(403, body=body), "read", "").error
     assert isinstance(error, PenstockError)
     assert not {"ID", "TOKEN"} & set(str(error).replace("_", " ").split())
+
+
+def test_cluster_is_refused_versions():
+    driver = _driver(Cluster)
+    for verb in (driver.versioning, driver.list_versions):
+        with pytest.raises(Unsupported, match="this kind of store has none"):
+            verb("")

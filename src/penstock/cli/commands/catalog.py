@@ -29,7 +29,7 @@ def show(
     """Print how many entries a catalog has, of how many bytes, and its identities.
 
     The digest is of names and sizes, as states of loaders have it. The fingerprint also counts ETags: it changes when
-    an object is replaced, and says how many ETags are missing.
+    an object is replaced, and says how many ETags are missing. With version ids, it counts these, too.
     """
     found = open_saved(url, None if parse(url).local else store)
     size, where = found.total_bytes, found.root + found.base
@@ -37,8 +37,9 @@ def show(
     lines = [f"{where}: {counted(len(found), 'entry' if len(found) == 1 else 'entrie')}"]
     lines[0] += "" if size < 0 else f", {readable(size)}"
     if json:
-        write_row({**record, "fingerprint": found.fingerprint}, "", as_json=True)
+        write_row({**record, "fingerprint": found.fingerprint, "versions": found.versioned}, "", as_json=True)
         return
+    lines += ["version ids are recorded: replaced objects are read as they were"] if found.versioned else []
     for line in (*lines, f"digest      {found.digest}", f"fingerprint {found.fingerprint}"):
         write_row({}, line, as_json=False)
 

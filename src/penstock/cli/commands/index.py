@@ -63,6 +63,7 @@ def write_index(
     include: IncludeUrl = None,
     exclude: Exclude = None,
     labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
+    versions: Annotated[bool, Option("--versions", help="Record the version id of each object.")] = False,
     restart: Annotated[bool, Option("--restart", help="Forget what an interrupted run has listed.")] = False,
     refresh: Annotated[
         bool, Option("--refresh", help="Read FILE, and list only what sorts after its last key.")
@@ -86,7 +87,7 @@ def write_index(
         "skip": skip,
         "index": side,
     }
-    given |= {"length": length, "pack": pack, "longer": longer, "dtype": dtype}
+    given |= {"length": length, "pack": pack, "longer": longer, "dtype": dtype, "versions": versions or None}
     how: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how |= {"include": include or [], "exclude": exclude or [], "labels": labels}
     parts = in_job(job, part, ray, processes)
@@ -125,7 +126,7 @@ def _refresh_catalog(url: str, to: str, how: dict[str, Any], store: Store) -> "p
     """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
     its = None if parse(to).local else store
     known = open_saved(to, its)
-    if given := [name for name in (*_OF_SAMPLES, "length", "pack", "longer", "dtype") if name in how]:
+    if given := [name for name in (*_OF_SAMPLES, "versions", "length", "pack", "longer", "dtype") if name in how]:
         raise Unusable(f"--{given[0]} cannot be changed by --refresh: index again without it")
     mine = None if known.format is None else known.format.name
     if how.get("format", mine) != mine:

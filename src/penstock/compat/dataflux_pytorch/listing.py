@@ -7,7 +7,8 @@ from datetime import UTC
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from penstock.data.catalog.catalog import Catalog, Entry, scan_all
+from penstock.data.catalog.catalog import Catalog, scan_all
+from penstock.data.catalog.rows import Entry
 from penstock.engine.contracts.credentials import BearerToken
 from penstock.errors import MissingExtra, Unusable
 from penstock.options import RetryOptions

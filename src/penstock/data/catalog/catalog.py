@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from operator import lt
 from typing import TYPE_CHECKING, Any, TypeAlias, overload
@@ -69,8 +70,6 @@ if TYPE_CHECKING:
     from penstock.data.shards.keys import KeyRule, Missing
     from penstock.options import StoreOptions
 
-__all__ = ["Catalog", "Entry", "make_catalog", "scan_all"]
-
 JoinRule: TypeAlias = "str | Callable[[str], str | None] | Sequence[str]"
 
 
@@ -111,6 +110,7 @@ class Catalog(Contents):
         fields: Sequence[str] | None = None,
         missing: Missing = "error",
         allow_empty: bool = False,
+        versions: bool = False,
         progress: bool | None = None,
         share: bool = True,
         store: StoreOptions | str | None = None,
@@ -130,6 +130,9 @@ class Catalog(Contents):
             fields: Fields to take, the first of which leads: see ``with_groups``; default: all, sorted by name.
             missing: Treatment of a sample that lacks a field: see ``with_groups``.
             allow_empty: Return an empty catalog if no object is found.
+            versions: Record version ids (S3, OSS, Google Cloud Storage). Reads ask for these versions, so they find the
+                same bytes after objects were replaced or deleted, until the versions themselves are deleted. Costs one
+                request and, on S3, some 32 bytes of memory an object. Save the catalog: a new scan has new versions.
             progress: Show the number of objects found on standard error; default: if that is a terminal and rich is
                 installed.
             share: With a process group of several ranks, list on one of them and send the catalog to the others: the
@@ -144,24 +147,23 @@ class Catalog(Contents):
             NotFound: No object or sample was found, and ``allow_empty`` is False. At most two more requests look
                 for similar names to suggest. Or a link in a local folder leads to no file.
             ConfigError: A glob is invalid.
-            Unusable: An object has no label, or a group lacks a field.
+            Unusable: An object has no label, a group lacks a field, or the bucket keeps no versions to record.
 
         Example:
             >>> catalog = ps.Catalog.scan("s3://bucket/train/", include="[34]/*.png", labels="folder")
             >>> len(catalog), catalog.classes
             (120, ('3', '4'))
         """
-        if labels is not None:
-            check_rule(labels)
-        if group is not None or fields is not None or missing != "error":
+        check_rule(labels)
+        if (group, fields, missing) != (None, None, "error"):
             check_grouping(group, fields, missing)
-        include, exclude = globs(include), globs(exclude)
+        include, exclude, versions = globs(include), globs(exclude), switch(versions, "versions")
 
         def scan() -> Catalog:
             source, prefix = open_source(url, store)
             with tally(f"listing {source.url(prefix)}", shown=progress) as count:
                 left = Leftovers(prefix, include)
-                how = ScanOptions(include, exclude, progress=totals(count), leftovers=left)
+                how = ScanOptions(include, exclude, progress=totals(count), leftovers=left, versions=versions)
                 base, table = listed(source, prefix, how)
             catalog = make_catalog(source.root, base, table)
             otherwise = "pass allow_empty=True to allow this"
@@ -177,7 +179,7 @@ class Catalog(Contents):
                     raise NotFound(message, url=source.url(prefix))
             return catalog if labels is None else catalog.with_labels(labels)
 
-        arguments = ("scan", include, exclude, labels, group, fields, missing, allow_empty)
+        arguments = ("scan", include, exclude, labels, group, fields, missing, allow_empty, versions)
         return _share(url, arguments, store, scan) if switch(share, "share") else scan()
 
     @classmethod
@@ -286,8 +288,7 @@ class Catalog(Contents):
             >>> len(catalog), ps.MapDataset(catalog)[0]["cls"].read()
             (600, b'0')
         """
-        if labels is not None:
-            check_rule(labels)
+        check_rule(labels)
         arguments = {"fields": fields, "key": key, "missing": missing, "skip": skip}
         given = [*urls] if isinstance(urls, Iterator) else urls
 
@@ -359,8 +360,8 @@ class Catalog(Contents):
 
         These are all new objects where names grow with time (dates, counters). Objects that were added before the last
         key, changed or deleted are not noticed: ``scan`` lists everything. Stores that cannot begin a listing after a
-        given key (Azure) are listed completely. Pass the same arguments as to ``scan``. Of shards, those whose keys
-        sort after the last shard's are listed, and only these are walked, with the catalog's format.
+        given key (Azure) are listed completely. Pass the same arguments as to ``scan``; versions are recorded if this
+        catalog has them. Of shards, those whose keys sort after the last shard's are listed, and only these are walked.
 
         Args:
             url: The prefix that was listed, for shards also a glob; by default everything below ``base``.
@@ -402,7 +403,7 @@ class Catalog(Contents):
             include, exclude = globs(include), globs(exclude)
             left = Leftovers(prefix, include)
             how = ScanOptions(include, exclude, progress=totals(count), known=known, leftovers=left)
-            found = listed(source, prefix, how)
+            found = listed(source, prefix, replace(how, versions=self.versioned))
         new = make_catalog(source.root, *found)
         return self + (new if labels is None else new.with_labels(labels)) if len(new) else self
 
@@ -415,17 +416,16 @@ class Catalog(Contents):
             url: The file.
             store: Options, or the name of a profile; default: environment and profile.
         """
-        saved = self._saved()
         with open_object(url, "wb", store=store) as writer:
-            save(writer, saved)
+            save(writer, self._saved())
 
     # Public here: the reference lists what a class has itself.
-    version, fingerprint = Contents.version, Contents.fingerprint
+    version, fingerprint, versioned = Contents.version, Contents.fingerprint, Contents.versioned
 
     def diff(self, other: Catalog) -> CatalogDiff:
         """Return the entries that ``other``, a later catalog, has added, removed or changed; makes no request.
 
-        Compares names below ``base``, sizes and ETags: see ``CatalogDiff``. Takes about 3 µs and 100 bytes an entry.
+        Compares names below ``base``, sizes and versions: see ``CatalogDiff``. Takes about 3 µs and 100 bytes an entry.
 
         Args:
             other: A catalog of objects, or of samples in shards.

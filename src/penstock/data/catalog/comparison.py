@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from penstock.data.catalog.columns.column import blocks, decode, encode, taken
+from penstock.data.catalog.columns.compact import Versioned
 from penstock.data.catalog.rows import hash_entries
 from penstock.data.catalog.saved import strip_base
 from penstock.errors import Unusable, kind_of
@@ -36,8 +38,8 @@ class CatalogDiff:
     """The differences of two catalogs, each as a catalog over the same memory.
 
     Entries are matched by their names below ``base``, and ranges also by their first bytes; an entry that is there
-    twice is matched twice. An entry has changed if its size differs, or its ETag where both catalogs have one. Copies
-    of an object may have different ETags.
+    twice is matched twice. An entry has changed if its size differs, or its ETag where both catalogs have one, or its
+    version id where both record them. Copies of an object may have different ETags.
 
     Attributes:
         added: Entries of the later catalog that the earlier one lacks.
@@ -90,8 +92,16 @@ class ComparedRows:
         lengths, data = strip_base(self._table.keys, self._objects(at), self._base)
         return lengths, np.frombuffer(data, np.uint8)
 
-    def etags(self, at: NDArray[np.int64]) -> Texts:
-        ends, data = self._table.etags.joined(self._objects(at))
+    @property
+    def versioned(self) -> bool:
+        """Whether version ids are recorded."""
+        return isinstance(self._table.etags, Versioned)
+
+    def etags(self, at: NDArray[np.int64], *, plain: bool = False) -> Texts:
+        """Return the ETags; if ``plain``, without version ids."""
+        etags = self._table.etags
+        column = etags.etags if plain and isinstance(etags, Versioned) else etags
+        ends, data = column.joined(self._objects(at))
         return np.diff(ends), data
 
     def sizes(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -117,13 +127,15 @@ def _compare_rows(first: ComparedRows, second: ComparedRows) -> dict[str, NDArra
     order = np.argsort(theirs, kind="stable")
     mine, theirs = mine[order], theirs[order]
     changed, unproven = np.zeros(len(mine), bool), np.zeros(len(mine), bool)
+    # An id is compared with an id; the ETag has to do if one of the catalogs has none.
+    tags = [partial(each.etags, plain=first.versioned != second.versioned) for each in (first, second)]
     for at in range(0, len(mine), _BLOCK):
         some = slice(at, at + _BLOCK)
         one, other = mine[some], theirs[some]
         sizes, others = first.sizes(one), second.sizes(other)
-        tagged = (first.etags(one)[0] > 0) & (second.etags(other)[0] > 0)
+        tagged = (tags[0](one)[0] > 0) & (tags[1](other)[0] > 0)
         sized = (sizes >= 0) & (others >= 0)
-        changed[some] = (sized & (sizes != others)) | (tagged & _differ(first.etags, one, second.etags, other))
+        changed[some] = (sized & (sizes != others)) | (tagged & _differ(tags[0], one, tags[1], other))
         unproven[some] = ~(tagged & sized)
     unproven &= ~changed
     return {

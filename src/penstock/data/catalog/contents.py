@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from penstock.data.catalog.columns.column import encode, taken
-from penstock.data.catalog.columns.compact import Derived
+from penstock.data.catalog.columns.compact import Derived, Versioned
 from penstock.data.catalog.columns.units import UnitRows
 from penstock.data.catalog.comparison import fingerprint_rows
 from penstock.data.catalog.groups import key_of
@@ -315,12 +315,21 @@ class Contents:
         """
         return digest_of(self._table, self._indices, encode(self.base))
 
+    @property
+    def versioned(self) -> bool:
+        """Whether version ids are recorded (``Catalog.scan(versions=True)``), of any field's objects.
+
+        Reads then ask for these versions, and have the bytes of then although objects are replaced or deleted.
+        """
+        tables = [part.table for part in self.parts] if self.fields else [self._table]
+        return any(isinstance(each.etags, Versioned) for each in tables)
+
     @cached_property
     def fingerprint(self) -> str:
         """``sha256:`` and the SHA-256, in hex, of ``digest`` and the ETags, in order: which versions these are.
 
-        The location, labels and columns are not included. If ETags are missing, the text ends with their number:
-        ``(12 of 600 without ETag)``. Computed once, at about 0.2 µs per object, and pickled with the catalog.
+        Recorded version ids are included; the location, labels and columns are not. If ETags are missing, the text ends
+        with their number: ``(12 of 600 without ETag)``. Computed once, at about 0.2 µs per object, and pickled.
         """
         return fingerprint_rows(self._table, self._indices, self.base, self.digest)
 

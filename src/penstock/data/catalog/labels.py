@@ -87,7 +87,9 @@ def names(table: Table, rows: Rows, skip: int) -> Iterator[list[str]]:
 
 
 def check_rule(labels: object) -> None:
-    """Check that ``labels`` is a valid rule, before names are listed."""
+    """Check that ``labels`` is a valid rule, or None, before names are listed."""
+    if labels is None:
+        return
     if not (isinstance(labels, (str, re.Pattern)) or callable(labels)):
         raise Unusable(f'labels= must be "folder", a pattern with one group, or a function of the key, got {labels!r}')
     _rule(labels)

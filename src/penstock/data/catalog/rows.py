@@ -163,7 +163,8 @@ class Entry(NamedTuple):
         key: Full key within the bucket; in a manifest, the key as written there.
         size: Bytes of the object, or of the range; -1 if unknown.
         label: The class number; or any JSON value from the manifest, None without a label.
-        etag: ETag of the listed version, without quotes; empty if unknown.
+        etag: ETag of the listed version, without quotes; empty if unknown. If its id is recorded, ``version=`` and the
+            id follow, after a space.
         offset: The first byte of the range; -1 when the entry is the whole object.
     """
 

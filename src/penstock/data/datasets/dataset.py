@@ -197,8 +197,7 @@ def _instead(name: str) -> str:
 
 
 def make_url_catalog(urls: Iterable[str | os.PathLike[str]], *, labels: Rule | None, allow_empty: bool) -> Catalog:
-    if labels is not None:
-        check_rule(labels)
+    check_rule(labels)
     if isinstance(urls, (str, bytes, os.PathLike)):
         raise InvalidURL(
             "from_objects takes a list of URLs, one for each object; from_prefix lists the objects below one URL",
@@ -528,8 +527,7 @@ class CatalogDataset(SampleDataset):
             raise Unusable(f"parser must be a function that reads an open file, got {parser!r}")
         if isinstance(manifest, (list, tuple)):
             raise InvalidURL("from_manifest takes the URL of one manifest; from_objects takes a list of objects")
-        if labels is not None:
-            check_rule(labels)
+        check_rule(labels)
         home, key = open_source(manifest, store)
         data = home.read(Span(key))
         folder = parse(manifest).at(key.rpartition("/")[0] + "/" if "/" in key else "")

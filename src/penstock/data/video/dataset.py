@@ -352,8 +352,7 @@ class VideoDataset(FrameDataset):
             raise Unusable(f"clips must have at most 2^24 frames, got frames={frames}, every={every}, stride={stride}")
         rate = _check_rate(fps)
         number = None if track is None else whole(track, "track", 1)
-        if labels is not None:
-            check_rule(labels)
+        check_rule(labels)
         if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
             raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
         given = urls if isinstance(urls, (str, os.PathLike, list, set, frozenset)) else [*urls]

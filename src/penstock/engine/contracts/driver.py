@@ -249,6 +249,25 @@ class List(Protocol):
         """
 
 
+class Versions(Protocol):
+    """The verbs of buckets that keep versions of objects.
+
+    The etag of such a version holds its ETag and its id (``values.VERSION``). All reads of a driver with these verbs
+    take it: they read that version also after the object was replaced or deleted, and still compare the ETag.
+    """
+
+    def versioning(self, prefix: str) -> Exchange[bool]:
+        """Return whether a write now keeps the version that it replaces; ``prefix`` is for messages."""
+
+    def list_versions(
+        self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = ""
+    ) -> Exchange[Page]:
+        """List as ``List.list`` does, with etags that hold version ids; deleted objects are left out."""
+
+    def head_version(self, key: str, etag: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
+        """Describe a version; its etag is ``etag`` only if the ETags are equal."""
+
+
 class Put(Protocol):
     """The verb that writes an object in one request, replacing its predecessor atomically."""
 

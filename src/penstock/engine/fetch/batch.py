@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.engine.contracts.driver import Copy, Delete, Put, PutMany
-from penstock.engine.operations.operation import VerbOperation, head_with_sums
+from penstock.engine.operations.operation import VerbOperation, head_of, head_with_sums
 from penstock.engine.operations.policy import again, bug
 from penstock.engine.support import require, supports
 from penstock.engine.waiting import Inbox
@@ -190,8 +190,8 @@ class Batch:
         self._reads: list[ReadOperation] = []
         self._batches: JoinedPuts | None = None
 
-    def head(self, key: str) -> VerbOperation[ObjectMeta]:
-        return self._kept(partial(self._fetcher().driver.head, key))
+    def head(self, key: str, etag: str = "") -> VerbOperation[ObjectMeta]:
+        return self._kept(head_of(self._fetcher().driver, key, etag))
 
     def delete(self, key: str) -> VerbOperation[None]:
         return self._kept(partial(require(self._fetcher().driver, Delete, key).delete, key))

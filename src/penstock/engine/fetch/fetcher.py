@@ -17,7 +17,7 @@ from penstock.engine.contracts.exchange import Gated, Watchable
 from penstock.engine.node.member import member
 from penstock.engine.node.rate import Turns
 from penstock.engine.node.table import GroupCounts
-from penstock.engine.operations.operation import VerbOperation, head_with_sums
+from penstock.engine.operations.operation import VerbOperation, head_of, head_with_sums
 from penstock.engine.operations.policy import RetryPolicy
 from penstock.engine.read.hedging import Hedging
 from penstock.engine.read.openread import OpenRead, SuffixRead, resolve_suffix
@@ -265,7 +265,7 @@ class Fetcher:
         if -span.start <= self.options.split_bytes:
             return SuffixRead(self._policy, span, owner)
         try:
-            known = resolve_suffix(span, self.run(partial(self.driver.head, span.key)), self.driver.url(span.key))
+            known = resolve_suffix(span, self.run(head_of(self.driver, span.key, span.etag)), self.driver.url(span.key))
         except PenstockError as error:
             return self._failed(span, owner, error)
         return self._read(known, None, owner)
@@ -371,7 +371,8 @@ def _operations(reads: Iterable[ReadOperation]) -> list[SpanRead]:
     return [*chain.from_iterable(map(_each, filterfalse(_complete, reads)))]  # a loop takes three times as long
 
 
-_READS: Final = frozenset({"get", "head", "list", "read", "uploads"})  # S3 counts them apart from writes
+# S3 counts them apart from writes.
+_READS: Final = frozenset({"get", "head", "head_version", "list", "list_versions", "read", "uploads", "versioning"})
 # Prefixes of one store that have their own rate; all others share one.
 _PREFIXES: Final = 8
 _NAMES: Final = 4096

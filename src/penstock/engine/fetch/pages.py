@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from penstock.engine.contracts.driver import List, Multipart
+from penstock.engine.contracts.driver import List, Multipart, Versions
 from penstock.engine.listing.keyspace import NoStartError, encode_key, order_pages
 from penstock.engine.listing.listing import UploadListing
 from penstock.engine.support import require
@@ -126,9 +126,11 @@ class Pager:
     request.
     """
 
-    def __init__(self, fetcher: Fetcher, url: Address | None = None, scope: Scope | None = None) -> None:
+    def __init__(
+        self, fetcher: Fetcher, url: Address | None = None, scope: Scope | None = None, *, versions: bool = False
+    ) -> None:
         """Start without requests. By default ``url`` is the driver's, and ``scope`` a new operation."""
-        self._fetcher = fetcher
+        self._fetcher, self._versions = fetcher, versions
         self._url = url or fetcher.driver.url
         self._inbox = Inbox()
         self._flying: dict[VerbOperation[Page], str] = {}
@@ -143,7 +145,8 @@ class Pager:
         return self._fetcher.driver.abilities.jumps
 
     def start(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> VerbOperation[Page]:
-        verb = require(self._fetcher.driver, List, prefix).list
+        driver = self._fetcher.driver
+        verb = require(driver, Versions, prefix).list_versions if self._versions else require(driver, List, prefix).list
         make = partial(verb, prefix, token=token, start_after=start_after, delimiter=delimiter)
         if self._scope is None:
             self._scope = operation("list", self._url, prefix)

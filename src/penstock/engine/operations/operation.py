@@ -7,9 +7,12 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
+from penstock.engine.contracts.driver import Versions
 from penstock.engine.operations.policy import again, bug, count_row
+from penstock.engine.support import require
 from penstock.errors import Bug, NotFound, PenstockError
 from penstock.events import RequestTrace, listening
+from penstock.values import version_id
 
 if TYPE_CHECKING:
     from penstock.engine.contracts.driver import Driver, Summed
@@ -26,9 +29,16 @@ _SMALL_BYTES = 256 << 10
 _CHANGING = frozenset(("put", "complete", "copy", "move", "delete"))
 
 
-def head_with_sums(driver: Driver, key: str) -> partial[Exchange[ObjectMeta]]:
+def head_with_sums(driver: Driver, key: str, etag: str = "") -> partial[Exchange[ObjectMeta]]:
     """Return the verb that describes an object, with its checksum if the store provides one."""
-    return partial(cast("Summed", driver).head, key, sums=True) if driver.abilities.sums else partial(driver.head, key)
+    return head_of(driver, key, etag, sums=driver.abilities.sums)
+
+
+def head_of(driver: Driver, key: str, etag: str, *, sums: bool = False) -> partial[Exchange[ObjectMeta]]:
+    """Return the verb that describes an object; the version ``etag``, if that holds a version id."""
+    if version_id(etag):
+        return partial(require(driver, Versions, key).head_version, key, etag, sums=sums)
+    return partial(cast("Summed", driver).head, key, sums=True) if sums else partial(driver.head, key)
 
 
 class VerbOperation(Generic[T]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED, Beginning, Ending, Suffix
 from penstock.engine.contracts.exchange import Request
+from penstock.engine.operations.operation import head_of
 from penstock.engine.operations.policy import bug
 from penstock.engine.read.spanread import SpanRead
 from penstock.engine.support import supports
@@ -201,7 +202,7 @@ class SuffixRead(_UnsizedRead):
         driver, span = self.policy.driver, self.span
         self._looks = self._looks or driver.abilities.ranges is False
         if self._looks:
-            return driver.head(span.key)
+            return head_of(driver, span.key, span.etag)()
         self.target = Buffer.allocate(-span.start)
         return cast("Suffix", driver).suffix(span.key, span.etag, self.target)
 

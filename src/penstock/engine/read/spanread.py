@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Self, cast
 from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import RANGE_IGNORED
 from penstock.engine.contracts.exchange import Exchange
+from penstock.engine.operations.operation import head_with_sums
 from penstock.engine.operations.policy import again, bug, count_row
 from penstock.errors import Bug, Cancelled, ChecksumMismatch, PenstockError, Transient, Truncated, Unusable
 from penstock.events import RangeRead, RequestTrace, SlowRequest, emit, listening, slow
@@ -331,7 +332,7 @@ class ChecksumRead(SpanRead):
 
     def request(self) -> Request | Work:
         self._begin_attempt()
-        exchange = self._exchange = cast("Summed", self.policy.driver).head(self.span.key, sums=True)
+        exchange = self._exchange = head_with_sums(self.policy.driver, self.span.key, self.span.etag)()
         return self._traced(exchange.request)
 
     def done(self, response: Response) -> float | None:

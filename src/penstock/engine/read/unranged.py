@@ -81,7 +81,7 @@ class _WholeObject:
         self._wholes = wholes
         self._waiting: dict[SpanRead, None] = {}  # to take a read out and to end it is one step: see drop
         self._policy = policy
-        self._look = VerbOperation(policy, head_with_sums(policy.driver, key), Inbox())
+        self._look = VerbOperation(policy, head_with_sums(policy.driver, key, etag), Inbox())
         self._read: SpanRead | None = None
 
     def add(self, read: SpanRead) -> None:

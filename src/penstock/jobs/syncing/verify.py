@@ -353,7 +353,7 @@ class _RowComparison(_Verifying):
             wanted[span.key] = ObjectMeta(span.key, size, span.etag)
 
         async def described(meta: ObjectMeta) -> int:
-            found = await tasks.head(source, meta.key)
+            found = await tasks.head(source, meta.key, meta.etag)
             if meta.size >= 0 and found.size != meta.size:
                 raise Changed(f"has {found.size:,} bytes, but {meta.size:,} in the catalog", url=source.url(meta.key))
             if meta.etag and found.etag != meta.etag:

@@ -37,7 +37,7 @@ from penstock.stores.http.verify import Crc, RunningCrc, RunningHash, Verificati
 from penstock.stores.s3.dialect import SHARED_CODES, Dialect
 from penstock.stores.s3.driver import S3Driver
 from penstock.stores.s3.signing import EMPTY_SHA256, S3Signer, Scheme, keyed_query, signed_query
-from penstock.values import Page, Upload, Uploads
+from penstock.values import VERSION, Page, Upload, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -115,6 +115,18 @@ class GCSDriver(S3Driver):
                 return page
             entries = tuple(each for each in page.entries if not _waits(each.key))
             return Page(entries, tuple(each for each in page.prefixes if not _waits(each)), page.token)
+
+        return Exchange(found.request, parse)
+
+    def list_versions(
+        self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = ""
+    ) -> Exchange[Page]:
+        found = self.list(prefix, token=token, start_after=start_after, delimiter=delimiter)
+
+        def parse(response: Response) -> Page:
+            page = found.parse(response)
+            entries = tuple(replace(each, etag=f"{each.etag}{VERSION}{each.etag}") for each in page.entries)
+            return replace(page, entries=entries)
 
         return Exchange(found.request, parse)
 
@@ -315,6 +327,7 @@ class Google(Dialect):
     version_element = "Generation"
     pin = _IF
     copy_pin = "x-goog-copy-source-if-generation-match"
+    version_field = "generation"
     create = (_IF, "0")
     replace = _IF
     quotes = False

@@ -40,9 +40,9 @@ from penstock.errors import (
     Unusable,
 )
 from penstock.stores.direct import too_large, untold
-from penstock.stores.http.headers import is_strong, parse_date, parse_retry_after, parse_size, strip_quotes
+from penstock.stores.http.headers import parse_date, parse_retry_after, parse_size, strip_quotes
 from penstock.stores.http.verify import REPLACED, heeds_ranges
-from penstock.values import ObjectMeta, Span
+from penstock.values import ObjectMeta, Span, version_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -205,6 +205,9 @@ _UNMET: Mapping[str, tuple[type[Conflict], str]] = {
     "replace": (PreconditionFailed, "cannot replace: the object has changed since its ETag was read"),
 }
 _TAKEN = "cannot create: the object exists already"
+_GONE = "the bucket no longer has it; a rule or a user has deleted it: make the catalog again"
+_NO_VERSIONS = "these credentials may not read versions; on S3 that is s3:GetObjectVersion"
+_LONGEST_ID = 1024  # characters, as S3 has it
 
 
 class Addresses(Protocol):
@@ -283,14 +286,20 @@ class Answers:
 
         return parse
 
-    def error(self, response: Response, action: str, key: str) -> PenstockError:
-        """Return the error for an answer, even a truncated one, and make the repair that may let a retry succeed."""
+    def error(self, response: Response, action: str, key: str, etag: str = "") -> PenstockError:
+        """Return the error for an answer, even a truncated one, and make the repair that may let a retry succeed.
+
+        If ``etag`` holds a version id, the message names it.
+        """
         if response.fault is not None and response.status < 300:  # noqa: PLR2004  not a refusal
             response.fault.url = response.fault.url or self._store.url(key)
             return response.fault
         error = self._refusal(response, action, key).error
         if response.fault is not None and not error.code and response.status not in _CLEAR:
             error.retries = error.retries or _REPAIRED
+        if (version := version_id(etag)) and isinstance(error, (NotFound, Forbidden)):
+            reason = _GONE if isinstance(error, NotFound) else _NO_VERSIONS
+            error.message = f"cannot {action} version {version[:_LONGEST_ID]}: {reason} ({error.message})"
         return error
 
     @contextmanager
@@ -415,7 +424,9 @@ def _without_namespaces(data: bytes) -> ET.Element:
     return builder.close()
 
 
-def make_beginning(verify: Verification, response: Response, bound: int, most_bytes: int, url: str) -> Beginning:
+def make_beginning(
+    verify: Verification, response: Response, bound: int, most_bytes: int, url: str, etag: str = ""
+) -> Beginning:
     """Return an empty beginning for an object whose size in the answer exceeds ``bound``."""
     headers = response.headers
     size = 0 if "chunked" in headers.get("transfer-encoding", "") else parse_size(headers.get(verify.size, "")) or 0
@@ -423,8 +434,8 @@ def make_beginning(verify: Verification, response: Response, bound: int, most_by
         raise too_large(most_bytes, url)
     if not size:
         raise untold(bound, url)
-    version = strip_quotes(headers.get(verify.version, ""))
-    return Beginning(b"", size, version if is_strong(version) else "")
+    verify.note_version(response, etag)
+    return Beginning(b"", size, response.version)
 
 
 class Ranged:
@@ -469,8 +480,9 @@ class Reads(Ranged, ABC):
 
         def parse(response: Response) -> bytes | Beginning:
             if response.overflow:
-                return make_beginning(self._verify, response, bound, most_bytes, self.url(key))
-            self._answers.headers(response, "read", key)
+                return make_beginning(self._verify, response, bound, most_bytes, self.url(key), etag)
+            if response.fault is not None or response.status != 200:  # noqa: PLR2004  OK
+                raise self._answers.error(response, "read", key, etag)
             with self._answers.locating(key):
                 return self._verify.whole(response, etag)
 
@@ -498,7 +510,7 @@ class Reads(Ranged, ABC):
         """Verify the answer to ``read``; return how many bytes of the target belong to the span."""
         try:
             if response.status not in (200, 206):
-                raise self._answers.error(response, "read", span.key)
+                raise self._answers.error(response, "read", span.key, span.etag)
             received = self._verify.span(response, span, target)
         except PenstockError as error:
             error.url = error.url or self.url(span.key)
@@ -513,7 +525,7 @@ class Reads(Ranged, ABC):
         """Verify the answer to ``get``, which is in ``buffer``."""
         try:
             if response.status != 200:  # noqa: PLR2004  OK
-                raise self._answers.error(response, "read", key)
+                raise self._answers.error(response, "read", key, etag)
             got = self._verify.opened(response, etag, buffer)
         except PenstockError as error:
             error.url = error.url or self.url(key)

@@ -21,8 +21,8 @@ from urllib.parse import unquote_plus
 from penstock.engine.listing.listing import Entries
 from penstock.errors import Damaged
 from penstock.stores.http.answers import child_texts, local_name
-from penstock.stores.http.headers import SIZE_LIMIT, parse_size, strip_quotes
-from penstock.values import ObjectMeta, Page, Upload, Uploads
+from penstock.stores.http.headers import SIZE_LIMIT, is_strong, parse_size, strip_quotes
+from penstock.values import VERSION, ObjectMeta, Page, Upload, Uploads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -67,6 +67,38 @@ def read_page(
     elif lists is not None and decode is not str:
         lists = _unescaped_all(lists[0]), *lists[1:]
     return Page(Entries(lists, parse_iso_date, packed), tuple(prefixes), token)
+
+
+def read_versions(root: Element, rows: list[tuple[str, ...]], after: str = "") -> Page:
+    """Read a ListObjectVersions answer: the latest version of each object but the key ``after``.
+
+    ``rows`` are entries that were read already (``version_rows``), and are not in ``root``.
+    """
+    fields, prefixes, old = child_texts(root), list[str](), bool(rows)
+    decode = _decoder(fields)
+    rows = [*rows]
+    for child in root:
+        name = local_name(child)
+        old = old or name in ("Version", "DeleteMarker")
+        if name == "Version":
+            entry = child_texts(child)
+            rows.append((*(require_field(entry, each) for each in _VERSION_FIELDS), entry.get("LastModified", "")))
+        elif name == "CommonPrefixes":
+            prefixes.append(decode(require_field(child_texts(child), "Prefix")))
+    latest = [row for row in rows if row[4] == "true"]
+    keys = [row[0] for row in latest] if decode is str else _unescaped_all([row[0] for row in latest])
+    first = keys[:1] == [after]
+    sizes, etags = list[int](), list[str]()
+    for _, size, quoted, version, _, _ in latest[first:]:
+        etag = strip_quotes(quoted)
+        if not (is_strong(etag) and is_strong(version)):
+            raise Damaged(f"the listing has the ETag {etag[:_QUOTED]!r} and the version id {version[:_QUOTED]!r}")
+        sizes.append(required_size({"Size": size}, "Size"))
+        etags.append(f"{etag}{VERSION}{version}")
+    columns = keys[first:], sizes, etags, [row[5] for row in latest[first:]]
+    key, mark, version = _token(fields, ("NextKeyMarker", "NextVersionIdMarker")).rpartition("\0")
+    token = f"{decode(key)}{mark}{version}"
+    return Page(Entries(columns, parse_iso_date), tuple(prefixes), token, advanced=old)
 
 
 def read_uploads(root: Element) -> Uploads:
@@ -211,7 +243,7 @@ class ListingWalks(Generic[W]):
         return token
 
 
-_OPEN, _CLOSE = b"<Contents>", b"</Contents>"
+_VERSION_FIELDS = ("Key", "Size", "ETag", "VersionId", "IsLatest")
 _LONGEST = 8192  # bytes of an entry, mostly its key
 _FIELDS = 24  # of an entry
 _DIGITS = 19
@@ -250,18 +282,10 @@ class _EntryForm(NamedTuple):
 
 def columns(body: object, version: str) -> Columns | None:
     """Return the entries of a ListObjectsV2 answer, ``version`` as in ``read_page``; None if a parser must read it."""
-    if not isinstance(body, bytes):
+    found = _find_entries(body, b"Contents")
+    if found is None:
         return None
-    start, stop = body.find(_OPEN), body.rfind(_CLOSE) + len(_CLOSE)
-    end = body.find(_CLOSE, start, start + _LONGEST) + len(_CLOSE)
-    if start < 0 or end <= start:
-        return None
-    tokens = _TOKENS.split(body[start:end])
-    form = _build_entry_form(tuple(tokens[1::2]), tuple(map(_find_quote, tokens[2::2])))
-    rest, entries = body[:start] + body[stop:], memoryview(body)[start:stop]
-    # Comments are left to the parser.
-    if form is None or b"<!" in rest or (b"]" in body and _FORBIDDEN in body):
-        return None
+    form, rest, entries = found
     # A short listing is read sooner than numpy is loaded.
     if "numpy" in sys.modules:
         packed = _pack_entries(form, entries, version)
@@ -270,6 +294,38 @@ def columns(body: object, version: str) -> Columns | None:
         lists = _parse_entries(form, str(entries, "ascii"), version)
         return None if lists is None else Columns(rest, lists)
     return None
+
+
+def version_rows(body: object) -> tuple[bytes, list[tuple[str, ...]]] | None:
+    """Return the entries of a ListObjectVersions answer, and the rest of it; None if a parser must read it."""
+    found = _find_entries(body, b"Version")
+    if found is None or not {*_VERSION_FIELDS, "LastModified"} <= found[0].fields.keys():
+        return None
+    form, rest, entries = found
+    with suppress(UnicodeDecodeError):
+        texts = _split_entries(form, str(entries, "ascii"))
+        columns = [] if texts is None else [texts[form.fields[each]] for each in (*_VERSION_FIELDS, "LastModified")]
+        if columns and all(map(all, columns)):
+            return rest, [*zip(*columns, strict=True)]
+    return None
+
+
+def _find_entries(body: object, element: bytes) -> tuple[_EntryForm, bytes, memoryview] | None:
+    """Return the form of the first entry, the document without entries, and the entries; None if that is unusual."""
+    if not isinstance(body, bytes):
+        return None
+    opening, closing = b"<%s>" % element, b"</%s>" % element
+    start, stop = body.find(opening), body.rfind(closing) + len(closing)
+    end = body.find(closing, start, start + _LONGEST) + len(closing)
+    if start < 0 or end <= start:
+        return None
+    tokens = _TOKENS.split(body[start:end])
+    form = _build_entry_form(tuple(tokens[1::2]), tuple(map(_find_quote, tokens[2::2])))
+    rest, entries = body[:start] + body[stop:], memoryview(body)[start:stop]
+    # Comments are left to the parser.
+    if form is None or b"<!" in rest or (b"]" in body and _FORBIDDEN in body):
+        return None
+    return form, rest, entries
 
 
 @lru_cache(maxsize=16)
@@ -314,21 +370,26 @@ def _parse_entries(
     form: _EntryForm, entries: str, version: str
 ) -> tuple[list[str], list[int], list[str], list[str]] | None:
     """Return the columns of entries; None unless all of them have exactly this form, with nothing between them."""
-    found = form.texts.findall(entries)
-    texts = [*zip(*found, strict=True)]
-    joined = ["".join(each) for each in texts]
-    marked = sum(map(len, form.joints))
-    if not found or len(entries) != marked * len(found) + sum(map(len, joined)):
+    texts = _split_entries(form, entries)
+    if texts is None:
         return None
     sizes = [*map(int, texts[form.fields["Size"]])]
     if max(sizes) > SIZE_LIMIT:
         return None
-    nothing, wanted = [""] * len(found), ("Key", version, "LastModified")
+    nothing, wanted = [""] * len(sizes), ("Key", version, "LastModified")
     keys, etags, dates = ([*texts[form.fields[each]]] if each in form.fields else nothing for each in wanted)
-    versions = joined[form.fields[version]] if version in form.fields else ""
+    versions = "".join(etags)
     if '"' in versions or " " in versions:
         etags = [*map(strip_quotes, etags)]
     return keys, sizes, etags, dates
+
+
+def _split_entries(form: _EntryForm, entries: str) -> list[tuple[str, ...]] | None:
+    """Return the texts of entries, by field; None unless all entries have exactly this form, one after the other."""
+    found = form.texts.findall(entries)
+    texts = [*zip(*found, strict=True)]
+    size = sum(map(len, form.joints)) * len(found) + sum(len("".join(each)) for each in texts)
+    return texts if found and len(entries) == size else None
 
 
 def _pack_entries(form: _EntryForm, entries: memoryview, version: str) -> PackedEntries | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.engine.contracts.driver import RANGE_IGNORED, Beginning, Ending
 from penstock.errors import Changed, ChecksumMismatch, Damaged, Transient, Truncated, Unusable
 from penstock.stores.http.headers import is_strong, parse_size, strip_quotes
-from penstock.values import Checksum, Running
+from penstock.values import Checksum, Running, tag_of, version_id
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -97,7 +97,7 @@ class Verification:
         """Return the body of a successful answer, an object of unknown size, after a check that it is complete."""
         headers = response.headers
         self.same_version(headers, etag)
-        self.note_version(response)
+        self.note_version(response, etag)
         body = response.body if isinstance(response.body, bytes) else b""
         if "chunked" not in headers.get("transfer-encoding", "") and len(body) != self._length(headers, len(body)):
             raise Transient("the body ended early")
@@ -109,7 +109,7 @@ class Verification:
         headers = response.headers
         if etag:
             self.same_version(headers, etag)
-        self.note_version(response)
+        self.note_version(response, etag)
         chunked = "transfer-encoding" in headers and "chunked" in headers["transfer-encoding"]
         if response.overflow:
             size = 0 if chunked else self.length(headers)
@@ -130,7 +130,7 @@ class Verification:
         """
         headers, received = response.headers, response.received
         self.same_version(headers, etag)
-        self.note_version(response)
+        self.note_version(response, etag)
         version = response.version
         named = headers.get("content-range", "")
         if named or (response.status == 206 and response.fault is None):  # noqa: PLR2004  Partial Content
@@ -166,13 +166,16 @@ class Verification:
     def same_version(self, headers: Mapping[str, str], etag: str) -> None:
         """Raise ``Changed`` if the answer names another version than ``etag``; an empty ``etag`` matches any."""
         found = headers.get(self.version, "")
-        if etag and strip_quotes(found) not in ("", etag):
+        if etag and strip_quotes(found) not in ("", tag_of(etag)):
             raise Changed(REPLACED)
 
-    def note_version(self, response: Response) -> None:
-        """Set the version of an answer, if its header has one to which other reads can be pinned."""
+    def note_version(self, response: Response, etag: str = "") -> None:
+        """Set the version of an answer, if its header has one to which other reads can be pinned.
+
+        An ``etag`` that holds a version id is the version of the answer: reads that go on need the id.
+        """
         found = strip_quotes(response.headers.get(self.version, ""))
-        response.version = found if is_strong(found) else ""
+        response.version = etag if version_id(etag) else found if is_strong(found) else ""
 
     def same_digest(self, headers: Mapping[str, str], body: memoryview | bytes) -> None:
         """Raise ``ChecksumMismatch`` if the bytes of a whole object do not match a digest from the store."""

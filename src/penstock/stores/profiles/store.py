@@ -22,6 +22,7 @@ from penstock.engine.contracts.driver import (
     PutMany,
     Suffix,
     Summed,
+    Versions,
 )
 from penstock.engine.contracts.exchange import Exchange
 from penstock.engine.listing.listing import Entries
@@ -177,11 +178,25 @@ class ProfileStore(Store):
 
 
 T = TypeVar("T")
-_VERBS = (Suffix, Summed, Metered, List, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign)
+_VERBS = (Suffix, Summed, Metered, List, Versions, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign)
 
 
 class _Verbs(
-    Summed, Metered, Driver, Suffix, List, Put, PutMany, Delete, Multipart, Copy, Move, PartCopy, Presign, Protocol
+    Summed,
+    Metered,
+    Driver,
+    Suffix,
+    List,
+    Versions,
+    Put,
+    PutMany,
+    Delete,
+    Multipart,
+    Copy,
+    Move,
+    PartCopy,
+    Presign,
+    Protocol,
 ):
     """Driver with all verbs, for type checkers."""
 
@@ -238,6 +253,10 @@ class _Below:
         found = self._inner.head(whole, sums=True) if sums else self._inner.head(whole)
         return _map_exchange(found, lambda meta: replace(meta, key=key))
 
+    def head_version(self, key: str, etag: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
+        found = self._inner.head_version(self._base + key, etag, sums=sums)
+        return _map_exchange(found, lambda meta: replace(meta, key=key))
+
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         return self._inner.read(Span(self._base + span[0], *span[1:]), target)
 
@@ -252,10 +271,19 @@ class _Below:
         return self._inner.checksum(headers)
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
-        base = self._base
-        after = base + start_after if start_after else ""
-        listing = self._inner.list(base + prefix, token=token, start_after=after, delimiter=delimiter)
-        return _map_exchange(listing, self._page) if base else listing
+        return self._list(self._inner.list, prefix, token, start_after, delimiter)
+
+    def list_versions(
+        self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = ""
+    ) -> Exchange[Page]:
+        return self._list(self._inner.list_versions, prefix, token, start_after, delimiter)
+
+    def _list(
+        self, verb: Callable[..., Exchange[Page]], prefix: str, token: str, start_after: str, delimiter: str
+    ) -> Exchange[Page]:
+        after = self._base + start_after if start_after else ""
+        listing = verb(self._base + prefix, token=token, start_after=after, delimiter=delimiter)
+        return _map_exchange(listing, self._page) if self._base else listing
 
     def _page(self, page: Page) -> Page:
         found = page.entries
@@ -295,6 +323,7 @@ class _Below:
 
     # Verbs of one object, whose key comes first.
     get, suffix, put, delete, presign = map(_with_base, ("get", "suffix", "put", "delete", "presign"))
+    versioning = _with_base("versioning")
     create, part, complete, abort = map(_with_base, ("create", "part", "complete", "abort"))
 
 

@@ -219,6 +219,7 @@ class Dialect:
         pin: Header that binds a read to a version.
         copy_pin: Header that binds a copy to a version of its source.
         copy_root: Prefix of the path of a copy's source, before the bucket.
+        version_field: Field of the query that names a version id; empty if the service keeps no versions.
         create: Header and value that make a write fail if there is an object already.
         replace: Header that binds a write to the version it replaces; empty if the dialect has none.
         quotes: Versions are in quotes in ``pin``, ``copy_pin`` and ``replace``, as ETags are.
@@ -238,6 +239,7 @@ class Dialect:
     pin = "if-match"
     copy_pin = "x-amz-copy-source-if-match"
     copy_root = ""
+    version_field = "versionId"
     create = ("if-none-match", "*")
     replace = "if-match"
     quotes = True
@@ -294,6 +296,7 @@ class Cluster(Dialect):
     """
 
     cluster = True
+    version_field = ""
 
     def signer(self, bucket: BucketAddress, host: str, region: str, credentials: Callable[[], Any]) -> Sign:
         signed = super().signer(bucket, host, region, credentials)

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from penstock.engine.contracts.driver import MOVED, Abilities, Ending, Payload
 from penstock.engine.contracts.exchange import Exchange, Request
 from penstock.errors import ChecksumMismatch, Damaged, InvalidURL, Unsupported, Unusable
-from penstock.stores.http.answers import Answers, Reads, child_texts
+from penstock.stores.http.answers import Answers, Reads, child_texts, parse_xml
 from penstock.stores.http.headers import (
     WEEK_S,
     escape,
@@ -29,12 +29,12 @@ from penstock.stores.http.headers import (
     trim_headers,
     write_metadata,
 )
-from penstock.stores.http.listing import columns, read_page, read_uploads
+from penstock.stores.http.listing import columns, read_page, read_uploads, read_versions, version_rows
 from penstock.stores.http.verify import heeds_ranges
 from penstock.stores.s3.checksums import WithMD5, md5_of, sha256_of
 from penstock.stores.s3.dialect import Amazon
 from penstock.stores.s3.signing import EMPTY_SHA256, UNSIGNED, Address
-from penstock.values import ObjectMeta, Presigned, Span
+from penstock.values import VERSION, ObjectMeta, Presigned, Span, tag_of, version_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -94,12 +94,18 @@ class S3Driver(Reads):
 
     def head(self, key: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
         """Describe one object; ``sums`` also requests its checksum, which needs the key's rights if it is encrypted."""
+        return self.head_version(key, "", sums=sums)
 
+    def head_version(self, key: str, etag: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
         def parse(response: Response) -> ObjectMeta:
-            headers = self._answers.headers(response, "look up", key)
-            return self._describe(key, headers, read_metadata(headers, self._metadata_prefix))
+            if response.fault is not None or response.status != 200:  # noqa: PLR2004  OK
+                raise self._answers.error(response, "look up", key, etag)
+            headers = response.headers
+            meta = self._describe(key, headers, read_metadata(headers, self._metadata_prefix))
+            return replace(meta, etag=etag) if etag and meta.etag == tag_of(etag) else meta
 
-        return Exchange(self._request("HEAD", key, headers=self._dialect.whole_headers if sums else None), parse)
+        headers = self._dialect.whole_headers if sums else None
+        return Exchange(self._request("HEAD", key, query=self._version_query(etag), headers=headers), parse)
 
     def list(self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = "") -> Exchange[Page]:
         """List a page of at most ``page_keys`` keys, which the server escapes, since XML cannot hold every key."""
@@ -121,10 +127,50 @@ class S3Driver(Reads):
 
         return Exchange(self._listing(query), parse)
 
+    def versioning(self, prefix: str) -> Exchange[bool]:
+        def parse(response: Response) -> bool:
+            self._answers.headers(response, "look up whether the bucket keeps versions (GetBucketVersioning)", prefix)
+            with self._answers.locating(prefix):
+                # Servers differ in the name of the root.
+                return child_texts(parse_xml(response.body)).get("Status") == "Enabled"
+
+        self._check_versions(prefix)
+        return Exchange(self._request("GET", "", query={"versioning": ""}, bucket=True), parse)
+
+    def list_versions(
+        self, prefix: str, *, token: str = "", start_after: str = "", delimiter: str = ""
+    ) -> Exchange[Page]:
+        query = {"versions": "", "prefix": prefix, "encoding-type": "url", "max-keys": str(self.page_keys)}
+        key, _, version = token.rpartition("\0")
+        optional = {"key-marker": key or start_after, "version-id-marker": version, "delimiter": delimiter}
+        query |= {name: value for name, value in optional.items() if value}
+
+        def parse(response: Response) -> Page:
+            rows = version_rows(response.body)
+            if rows is not None:
+                response = replace(response, body=rows[0])
+            with self._answers.locating(prefix):
+                root = self._answers.document(response, "list the versions of", prefix, "ListVersionsResult")
+                # Ceph lists the versions of the key to begin after once more.
+                return read_versions(root, rows[1] if rows else [], after="" if token else start_after)
+
+        self._check_versions(prefix)
+        return Exchange(self._listing(query), parse)
+
+    def _check_versions(self, prefix: str) -> None:
+        if not self._dialect.version_field:
+            message = "cannot read versions by id: this kind of store has none; leave out versions=True"
+            raise Unsupported(message, url=self.url(prefix))
+
+    def _version_query(self, etag: str) -> dict[str, str]:
+        """Return the field of a query that names the version id of ``etag``; empty if there is none."""
+        version, field = version_id(etag), self._dialect.version_field
+        return {field: version} if version and field else {}
+
     def read(self, span: Span, target: Buffer) -> Exchange[int]:
         """Read one span; send no ``Range`` for a whole object, and a HEAD for an empty span."""
         key, start, _, etag, whole, _, _ = span
-        method = "GET"
+        method, search = "GET", ""
         headers = self._sent[whole].copy()
         if not whole:
             if target.size:
@@ -133,21 +179,24 @@ class S3Driver(Reads):
                 method = "HEAD"  # no Range means "nothing"
         if is_strong(etag):
             headers[self._pin] = f'"{etag}"' if self._quotes else etag
+        elif VERSION in etag:
+            headers |= self._pinned(self._pin, etag)
+            search = query_string(self._version_query(etag))
         route = self._route
         path = route.base + (key if _PLAIN(key) else escape(key))
-        origin, search, sign = route.next(path) if route.redirects else (route.origin, "", route.sign)
+        origin, search, sign = route.next(path, search) if route.redirects else (route.origin, search, route.sign)
         url = f"{origin}{path}?{search}" if search else origin + path
         request = Request(method, url, sign(method, path, search, headers), self._wants[whole], target)
         return Exchange(request, partial(self._verified, span, target))
 
     def _whole(self, key: str, etag: str) -> Request:
         headers = {**self._dialect.read_headers, **self._dialect.whole_headers, **self._pinned(self._dialect.pin, etag)}
-        return self._request("GET", key, headers=headers)
+        return self._request("GET", key, query=self._version_query(etag), headers=headers)
 
     def suffix(self, key: str, etag: str, target: Buffer) -> Exchange[Ending | None]:
         dialect = self._dialect
         headers = {**dialect.read_headers, "range": f"bytes=-{target.size}", **self._pinned(dialect.pin, etag)}
-        request = self._request("GET", key, headers=headers)
+        request = self._request("GET", key, query=self._version_query(etag), headers=headers)
         request.target, request.wants, request.shorter = target, self._verify.suffix_headers, True
         return Exchange(request, partial(self._ended, key, etag, target))
 
@@ -156,7 +205,7 @@ class S3Driver(Reads):
             return None
         with self._answers.locating(key):
             if response.status not in (200, 206):
-                raise self._answers.error(response, "read", key)
+                raise self._answers.error(response, "read", key, etag)
             ending = self._verify.suffix(response, etag, target.size)
         self._learn_ranges(heeds_ranges(response))
         return ending
@@ -290,6 +339,7 @@ class S3Driver(Reads):
 
     def _pinned(self, header: str, etag: str) -> dict[str, str]:
         """Return the header that binds a request to a version; empty if the version cannot be sent."""
+        etag = tag_of(etag)
         return {header: f'"{etag}"' if self._dialect.quotes else etag} if is_strong(etag) else {}
 
     def _conditions(self, *, create_only: bool, replaces: str) -> dict[str, str]:

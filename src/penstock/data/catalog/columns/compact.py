@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from binascii import hexlify, unhexlify
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from penstock.data.catalog.columns.column import (
     taken,
 )
 from penstock.engine.listing.names import gather
+from penstock.values import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -137,7 +139,7 @@ class Chosen:
 
     __slots__ = ("_count", "_parts")
 
-    def __init__(self, *parts: tuple[Strings | Digests, Rows]) -> None:
+    def __init__(self, *parts: tuple[Strings | Digests | Versioned, Rows]) -> None:
         self._parts = parts
         self._count = sum(len(rows) for _, rows in parts)
 
@@ -200,6 +202,8 @@ def _bound_blocks(ends: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[n
 SUMS = {"lower": b"0123456789abcdef", "upper": b"0123456789ABCDEF"}  # how the digits are written
 _BYTES = 16  # of a sum
 _DIGITS = 2 * _BYTES
+_MARK = VERSION.encode()
+IDS = "id-"  # before the names of the vectors of ids
 _OTHER = "="  # before an ETag that does not begin with a sum
 _BLOCK = 1 << 13  # rows handled at once
 _MOST = 1 << 16  # different endings; S3 has 10,000: one for each number of parts
@@ -271,14 +275,66 @@ class Digests:
         return Digests, (self._sums, self._case, self._endings)
 
 
-ETags = Compact | Digests
-Texts = Strings | StringsBuilder | Digests | Chosen
+class Versioned:
+    """ETags with the ids of their versions (``values.VERSION``), as two columns.
+
+    Attributes:
+        etags: The ETags alone.
+        ids: The ids; empty where none is recorded.
+        parts: The vectors that a file holds: those of the ETags, and with ``id-`` before their names those of the ids.
+    """
+
+    __slots__ = ("etags", "ids", "parts")
+
+    parts: dict[str, Numbers]
+
+    def __init__(self, etags: ETags, ids: Compact) -> None:
+        self.etags, self.ids = etags, ids
+        self.parts = {**etags.parts, **{IDS + name: numbers for name, numbers in ids.parts.items()}}
+
+    def __len__(self) -> int:
+        return len(self.etags)
+
+    def text(self, row: int) -> str:
+        etag, version = self.etags.text(row), self.ids.text(row)
+        return f"{etag}{VERSION}{version}" if version else etag
+
+    def check(self) -> None:
+        self.etags.check()
+        self.ids.check()
+        if len(self.etags) != len(self.ids):
+            raise ValueError("ETags without an id")
+
+    def joined(self, rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Return the texts of ``rows`` as ``Strings.joined`` does; takes about 1 µs each."""
+        texts = [encode(self.text(row)) for row in rows]
+        return np.cumsum([0, *map(len, texts)], dtype=np.int64), np.frombuffer(b"".join(texts), np.uint8)
+
+    def __reduce__(self) -> tuple[Callable[..., Versioned], tuple[Any, ...]]:
+        return Versioned, (self.etags, self.ids)
+
+
+ETags = Compact | Digests | Versioned
+Texts = Strings | StringsBuilder | Digests | Versioned | Chosen
 
 
 def compact_etags(texts: Texts) -> ETags:
     """Copy ETags; as digests if at least half of them begin with a sum. Those of a builder may be dropped meanwhile."""
     if isinstance(texts, StringsBuilder) and len(texts) and (found := texts.pop_digits(_DIGITS)):
         return Digests(pack_pieces(np.dtype(np.uint8), found[0] * _BYTES, found[1]), "lower", None)
+    if any(_MARK in data.tobytes() for _, data in _pieces(texts)):
+        etags, ids = StringsBuilder(), StringsBuilder()
+        for ends, data in _pieces(texts):
+            whole = data.tobytes()
+            for start, stop in pairwise(ends.tolist()):
+                etag, _, version = whole[start:stop].partition(_MARK)
+                etags.add(etag)
+                ids.add(version)
+        return Versioned(_compact_plain(etags), compact(ids))
+    return _compact_plain(texts)
+
+
+def _compact_plain(texts: Texts) -> Compact | Digests:
     for case in SUMS:
         digests = _digests(texts, case)
         if digests is not None:
@@ -287,10 +343,15 @@ def compact_etags(texts: Texts) -> ETags:
 
 
 def take(etags: ETags, rows: Rows) -> ETags:
+    if isinstance(etags, Versioned):
+        return Versioned(take(etags.etags, rows), compact(Chosen((etags.ids, rows))))
     return etags.take(rows) if isinstance(etags, Digests) else compact_etags(Chosen((etags, rows)))
 
 
 def plus(first: ETags, second: ETags) -> ETags:
+    if isinstance(first, Versioned) and isinstance(second, Versioned):
+        ids = compact(Chosen(*((each.ids, range(len(each))) for each in (first, second))))
+        return Versioned(plus(first.etags, second.etags), ids)
     both = first.plus(second) if isinstance(first, Digests) and isinstance(second, Digests) else None
     return compact_etags(Chosen(*((each, range(len(each))) for each in (first, second)))) if both is None else both
 

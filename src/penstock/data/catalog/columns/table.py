@@ -29,6 +29,7 @@ from penstock.data.catalog.columns.column import (
     taken,
 )
 from penstock.data.catalog.columns.compact import (
+    IDS,
     SUMS,
     Affixed,
     Chosen,
@@ -39,6 +40,7 @@ from penstock.data.catalog.columns.compact import (
     Even,
     Keys,
     Stepped,
+    Versioned,
     compact,
     compact_etags,
     compact_keys,
@@ -369,7 +371,7 @@ def parts_of(region: Region, vectors: list[Vector]) -> Parts:
         if not isinstance(each.name, str):
             raise TypeError(f"the name of a vector must be a str, got {each.name!r}")
         known = parts.setdefault((each.role, each.name), {})
-        if each.part in known or _TYPES.get(each.part, "") not in ("any", each.dtype):
+        if each.part in known or _TYPES.get(each.part.removeprefix(IDS), "") not in ("any", each.dtype):
             raise ValueError(f"a vector has an unknown part: {each.part!r}")
         known[each.part] = Numbers(region, each.dtype, each.offset, each.bytes // np.dtype(each.dtype).itemsize)
     return parts
@@ -432,6 +434,13 @@ def _strings(parts: dict[str, Numbers], count: int) -> Compact:
 
 
 def _etags(parts: dict[str, Numbers], count: int) -> ETags:
+    if ids := {name.removeprefix(IDS): each for name, each in parts.items() if name.startswith(IDS)}:
+        plain = {name: each for name, each in parts.items() if not name.startswith(IDS)}
+        return Versioned(_plain_etags(plain, count), _strings(ids, count))
+    return _plain_etags(parts, count)
+
+
+def _plain_etags(parts: dict[str, Numbers], count: int) -> Compact | Digests:
     case = next((each for each in SUMS if each in parts), None)
     if case is None:
         return _strings(parts, count)

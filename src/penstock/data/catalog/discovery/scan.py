@@ -87,6 +87,7 @@ class ScanOptions:
         progress: Called on this thread after each page with the number of keys selected so far.
         known: Stretches that are not listed again; it records pages.
         leftovers: Of other tools, which are left out; None: globs alone choose, also among links.
+        versions: Record version ids; ``Unusable`` if the bucket keeps no versions.
     """
 
     include: str | Iterable[str] = ()
@@ -95,6 +96,7 @@ class ScanOptions:
     progress: Callable[[int], None] | None = None
     known: Journal | Beyond | None = None
     leftovers: Leftovers | None = None
+    versions: bool = False
 
 
 def listed(source: Source, prefix: str, how: ScanOptions) -> tuple[str, Table]:
@@ -118,8 +120,10 @@ def listed(source: Source, prefix: str, how: ScanOptions) -> tuple[str, Table]:
     base = prefix[: prefix.rfind("/") + 1]
     chosen, left = selector(how.include, how.exclude), how.leftovers
     keep = make_filter(base, how)
+    if how.versions:
+        source.check_versioned(prefix)
     for plainly in (False, True):
-        with source.pager() as pages:
+        with source.pager(versions=how.versions) as pages:
             work = _Scan(pages, prefix, keep, how, seeks=pages.seeks and not plainly)
             try:
                 work.run()
