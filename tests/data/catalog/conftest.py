@@ -57,7 +57,7 @@ class Bucket:
     def url(self, key):
         return self.root + key
 
-    def pager(self):
+    def pager(self, **_):
         """What a source returns; as a driver, the bucket is blocking calls."""
         return Pager(Fetcher(self, _threads, RetryOptions(attempts=1), ReadOptions()))
 

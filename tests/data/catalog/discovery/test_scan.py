@@ -55,7 +55,7 @@ class _Rounds:
         self.jumps = bucket.abilities.jumps
         self._bucket, self._flying = bucket, {}
 
-    def pager(self):
+    def pager(self, **_):
         return self
 
     def start(self, prefix, **asked):
@@ -467,7 +467,7 @@ class _Served:
     def url(self, key):
         return self.root + key
 
-    def pager(self):
+    def pager(self, **_):
         return self
 
     def start(self, _prefix, *, token="", delimiter="", **_asked):
