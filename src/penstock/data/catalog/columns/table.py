@@ -371,7 +371,7 @@ def parts_of(region: Region, vectors: list[Vector]) -> Parts:
         if not isinstance(each.name, str):
             raise TypeError(f"the name of a vector must be a str, got {each.name!r}")
         known = parts.setdefault((each.role, each.name), {})
-        if each.part in known or _TYPES.get(each.part.removeprefix(IDS), "") not in ("any", each.dtype):
+        if each.part in known or _TYPES.get(str(each.part).removeprefix(IDS), "") not in ("any", each.dtype):
             raise ValueError(f"a vector has an unknown part: {each.part!r}")
         known[each.part] = Numbers(region, each.dtype, each.offset, each.bytes // np.dtype(each.dtype).itemsize)
     return parts
