@@ -177,7 +177,8 @@ def lay_out(lengths: NDArray[np.int64], length: int, pack: Pack, block: int) -> 
     rows = np.concatenate((np.arange(whole), np.repeat(np.array(found, np.int64), taken) + whole))
     # In the order of their making, rows of long documents would come first.
     rows = Permutation(whole + count, 0, block, "packed rows").block(0, whole + count)[rows]
-    by_row = np.lexsort((firsts, documents, rows))
+    # A document has at most one piece in a row.
+    by_row = np.argsort(rows * len(lengths) + documents)
     documents, firsts, sizes, rows = (each[by_row] for each in (documents, firsts, sizes, rows))
     before = np.cumsum(sizes) - sizes
     places = before - before[np.searchsorted(rows, rows)]
