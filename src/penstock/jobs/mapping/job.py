@@ -12,15 +12,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from penstock.data.catalog.catalog import Catalog, make_catalog
-from penstock.data.catalog.discovery.shards import Shard, Shards, table_of_extents, walked
+from penstock.data.catalog.catalog import Catalog
+from penstock.data.catalog.discovery.shards import Shard, Shards
 from penstock.data.catalog.discovery.stated import INDEX
-from penstock.data.shards.format import Extents
 from penstock.data.shards.mds import MdsFormat
 from penstock.data.shards.mds_columns import MDSColumn
 from penstock.data.shards.mds_encode import index_json
@@ -41,7 +39,7 @@ from penstock.jobs.mapping.pieces import (
     source_folder,
 )
 from penstock.jobs.packing.job import keep_catalog
-from penstock.jobs.packing.pack import abort_uploads, check_outside
+from penstock.jobs.packing.pack import abort_uploads, catalog_shards, check_outside
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned
 from penstock.jobs.parts.records import JobPlan, PartRecord, Records
 from penstock.jobs.parts.run import Job, JobOptions, check_apart
@@ -394,16 +392,7 @@ class _Map(Operation):
             sized = zip(shards, places, strict=True)
             rows = [(shard.key[len(base) :], len(place["sizes"]), shard.size, "") for shard, place in sized]
             source.put(base + INDEX, index_json(form.columns, rows, None), content_type="application/json")
-        if found.format.in_units:
-            # The places of rows are those of their row groups, which the end of each file has.
-            extents = [each for _, each in sorted(walked(found, range(len(shards))), key=itemgetter(0))]
-        else:
-            schema = None if form is None else form.columns
-            extents = [
-                Extents(np.array(place["offsets"], np.int64), np.array(place["sizes"], np.int64), schema=schema)
-                for place in places
-            ]
-        catalog = make_catalog(source.root, base, table_of_extents(found, extents))
+        catalog = catalog_shards(found, [(place["offsets"], place["sizes"]) for place in places])
         catalog.save(self.url + _CATALOG, store=self.store)
 
     def finished(self) -> MapDone | None:

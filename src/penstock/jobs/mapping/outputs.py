@@ -18,9 +18,8 @@ from penstock.data.shards.registry import format_by
 from penstock.data.shards.tokens import encode_index
 from penstock.errors import Changed, Conflict, Unusable, kind_of
 from penstock.jobs.packing.members import KEY, Coming, Members, Packable, PackedMember, RowMembers, once
-from penstock.jobs.packing.pack import PackOptions, open_shard
+from penstock.jobs.packing.pack import PackOptions, open_shard, read_back
 from penstock.jobs.parts.operation import ignore_progress
-from penstock.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 TOKEN_ENDS = (".bin", ".loss", ".idx")
 OURS = re.compile(r"shard-\d{6}\.(?:bin|loss|idx|jsonl|tar|parquet|mds)")
 _SEND_BYTES = 1 << 20
-_PIECE_BYTES = 8 << 20  # of a request that reads a shard again
 _MOST_TOKENS = (1 << 31) - 1  # of a document: its length has 32 bits
 
 
@@ -85,11 +83,7 @@ class ShardFile:
 
     def _compare(self) -> None:
         meta, found = self._source.head(self._key), xxhash.xxh3_128()
-        starts = range(0, meta.size, _PIECE_BYTES)
-        spans = (Span(self._key, at, min(at + _PIECE_BYTES, meta.size), meta.etag) for at in starts)
-        with self._source.lookahead(spans) as bodies:
-            for each in bodies:
-                found.update(each)
+        read_back(self._source, meta, found.update)
         if (meta.size, found.hexdigest()) != self.described:
             raise Changed(
                 f"part {self._part} gave other bytes than an earlier attempt: the function, a file that it reads, or a "

@@ -41,7 +41,7 @@ from penstock.jobs.trees.guard import clear_unfinished
 from penstock.jobs.trees.selection import local
 from penstock.schema import COUNT, read_json
 from penstock.source import Source, Writer, open_source
-from penstock.values import Span, as_folder, check_choice, switch, whole
+from penstock.values import ObjectMeta, Span, as_folder, check_choice, cut_spans, switch, whole
 
 if TYPE_CHECKING:
     import os
@@ -256,6 +256,27 @@ class Destination:
         return found
 
 
+def read_back(source: Source, meta: ObjectMeta, update: Callable[[bytes], object]) -> None:
+    """Call ``update``, of a digest, with the bytes of a shard, in order."""
+    with source.lookahead(cut_spans(meta, _PIECE_BYTES)) as bodies:
+        for each in bodies:
+            update(each)
+
+
+def catalog_shards(
+    shards: Shards, places: Sequence[tuple[list[int], list[int]]], labels: list[bytes] | None = None
+) -> Catalog:
+    """Return the catalog of written shards, given the first bytes and the sizes of the samples of each."""
+    if shards.format.in_units:
+        # The places of rows are those of their row groups, which the end of each file has.
+        found = [extents for _, extents in sorted(walked(shards, range(len(places))), key=itemgetter(0))]
+    else:
+        columns = shards.format.columns if isinstance(shards.format, MdsFormat) else None
+        pairs = ((np.array(offsets, np.int64), np.array(sizes, np.int64)) for offsets, sizes in places)
+        found = [Extents(*each, schema=columns) for each in pairs]
+    return make_catalog(shards.source.root, shards.base, table_of_extents(shards, found, labels))
+
+
 def abort_uploads(source: Source, base: str, names: re.Pattern[str]) -> None:
     """Abort unfinished uploads of shards with these names, which killed processes have left."""
     if local(source) or not source.supports(Multipart):
@@ -437,11 +458,7 @@ class Packing:
 
     def compare(self, name: str, record: ShardRecord, etag: str) -> None:
         key, source, sha256 = self._there.base + name, self._there.source, hashlib.sha256()
-        starts = range(0, record.size, _PIECE_BYTES)
-        spans = (Span(key, start, min(start + _PIECE_BYTES, record.size), etag) for start in starts)
-        with source.lookahead(spans) as bodies:
-            for each in bodies:
-                sha256.update(each)
+        read_back(source, ObjectMeta(key, record.size, etag), sha256.update)
         if sha256.hexdigest() != record.sha256:
             raise ChecksumMismatch(
                 "the shard differs from the written data when read back: pass overwrite=True to write it again",
@@ -458,16 +475,8 @@ class Packing:
         shards = Shards(
             there.source, there.base, [Shard(there.base + name, each.size, each.etag) for name, each in records], form
         )
-        if form.in_units:
-            # The places of rows are those of their row groups, which the end of each file has.
-            found = [extents for _, extents in sorted(walked(shards, range(len(records))), key=itemgetter(0))]
-        else:
-            found = [
-                Extents(np.array(each.offsets, np.int64), np.array(each.sizes, np.int64), schema=self._columns)
-                for _, each in records
-            ]
-        table = table_of_extents(shards, found, self._labels())
-        catalog = self._labelled(make_catalog(there.source.root, there.base, table))
+        places = [(each.offsets, each.sizes) for _, each in records]
+        catalog = self._labelled(catalog_shards(shards, places, self._labels()))
         there.delete(old)
         manifest = {
             "penstock pack": _VERSION,
