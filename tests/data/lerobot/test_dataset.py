@@ -199,6 +199,18 @@ def test_requests_are_one_of_each_camera_and_sample_or_fewer(files):
         assert loader.stats().total.size_bytes < sizes
 
 
+def test_report_compares_bytes_read_with_those_of_the_frames(folder):
+    dataset = ps.LeRobotDataset(folder, fields=[TOP, "index"], delta_timestamps={TOP: [-0.1, 0.0]})
+    videos = dataset.contents.videos
+    frames = sum(int(videos.table(file).sizes.sum()) for file in range(len(videos)))
+    assert dataset.contents.total_bytes == pytest.approx(2 * frames, rel=0.01)
+    loader = ps.DataLoader(dataset, 4, shuffle=True)
+    for _ in loader:
+        pass
+    assert loader.report().used_bytes == dataset.contents.total_bytes
+    assert ps.LeRobotDataset(folder, fields=["index"]).contents.total_bytes == 0
+
+
 def test_spans_are_those_that_an_epoch_reads(folder, tmp_path):
     options = ps.StoreOptions(cache=ps.CacheOptions(path=tmp_path / "cache"))
     dataset = ps.LeRobotDataset(folder, store=options)

@@ -12,6 +12,7 @@ import torch
 
 import penstock as ps
 from penstock.data.order.orders import FullShuffle
+from penstock.display import size
 from penstock.errors import Changed, Damaged, NotFound, StateMismatch, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.data.reads import spans_of
@@ -296,6 +297,28 @@ def test_dataset_is_made_by_from_shards_alone(folder, tmp_path):
         ps.VideoDataset.from_shards(f"{tmp_path}/none/")
     with pytest.raises(Unusable, match="concat takes"):
         ps.concat(opened(folder), opened(folder))
+
+
+def test_report_names_bytes_needed_and_advises_lanes_above_four_times_them(served):
+    clips = on_server(served, frames=1, transform=lambda clip: clip.seconds)
+    frames = sum(clips.windows.videos.table(file).sizes.sum() for file in range(4))
+    assert clips.contents.total_bytes == pytest.approx(frames, abs=1)
+    assert clips[:60].contents.total_bytes == pytest.approx(frames / 4, rel=0.01)
+    for order, advised in ((True, True), (ps.order.Lanes(), False), (False, False)):
+        loader = ps.DataLoader(clips, 8, shuffle=order)
+        for _ in loader:
+            pass
+        report = loader.report()
+        assert report.read_bytes == loader.stats().total.size_bytes
+        assert report.used_bytes == pytest.approx(frames, abs=1)
+        assert (report.read_bytes > 4 * frames) == advised
+        found = f"The reads are {report.read_bytes / frames:.1f} times the bytes of the samples"
+        assert (found in report.recommendation) == ("shuffle=ps.order.Lanes()" in report.recommendation) == advised
+        assert f"read for {size(report.used_bytes)} of samples" in str(report)
+    # Clips of many frames read little more than these.
+    loader = ps.DataLoader(on_server(served, frames=60, transform=drawn), 2, shuffle=True, collate_fn=list)
+    assert len(list(loader)) == 2
+    assert "times the bytes" not in loader.report().recommendation
 
 
 def test_without_pyav_the_extra_is_named(folder, monkeypatch):

@@ -31,6 +31,10 @@ class Pairs(ClipContents):
     def digest(self):
         return str(self.count)
 
+    @property
+    def total_bytes(self):
+        return 2 * ITEM * self.count
+
     def block_sizes(self, block_bytes):
         each = max(block_bytes // ITEM, 1)
         borders = [

@@ -72,6 +72,16 @@ class RobotSamples(ClipContents):
         """Digest of the names and sizes of the files, the deltas and the episodes."""
         return hashlib.sha256(json.dumps([self._identity, self._slice]).encode()).hexdigest()[:32]
 
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the frames of all items, by the mean of each camera's videos."""
+        found = 0.0
+        for camera, files in self._files.items():
+            tables = [self.videos.table(each) for each in np.unique(files).tolist()]  # type: ignore[union-attr]  # a camera has videos
+            frame_bytes = sum(int(each.sizes.sum()) for each in tables) / sum(each.frames for each in tables)
+            found += frame_bytes * len(self.deltas.get(camera, _NOW))
+        return round(found * len(self))
+
     def part(self, first: int, stop: int) -> RobotSamples:
         """Return samples ``first`` to ``stop``."""
         found = copy(self)

@@ -22,6 +22,7 @@ from penstock.data.loading.summary import (
     Setup,
     Summary,
     advice,
+    advise_order,
     causes,
     host_report,
     main_cause,
@@ -421,12 +422,14 @@ def report(
     hosts, total = requests.hosts(), stats.total
     found = causes(stats, hosts, _at_once(setup))
     cause, advised = main_cause(stats, found), replace(setup, asleep=measure_sleep(stats, setup))
+    used_bytes = _used_bytes(dataset, stats.samples)
     slowest = tuple(each._replace(url=public_url(each.url)) for each in requests.slowest())
+    advised_order = advise_order(setup, total.read_bytes, used_bytes)
     reports = sorted((host_report(name, each) for name, each in hosts.items()), key=lambda each: -each.responses)
     return LoaderReport(
         Summary(
             cause=cause,
-            recommendation=advice(cause, advised, [each.url for each in slowest]),
+            recommendation=advised_order or advice(cause, advised, [each.url for each in slowest]),
             waiting_s=stats.waiting_s,
             computing_s=stats.computing_s,
             causes=found,
@@ -447,7 +450,7 @@ def report(
             context=_context(setup, dataset),
             sources=sources,
             read_bytes=total.read_bytes,
-            used_bytes=_used_bytes(dataset, stats.samples),
+            used_bytes=used_bytes,
         )
     )
 
@@ -492,11 +495,12 @@ def _urls(dataset: SampleDataset) -> set[str]:
 
 
 def is_scattered(dataset: SampleDataset) -> bool:
-    """Return whether small samples of shards are each read by one request, in a dataset or those that it holds."""
+    """Return whether small samples of files are each read by one request, in a dataset or those that it holds."""
     contents: Any = dataset.contents
-    if getattr(contents, "format", None) is not None and not contents.format.in_units:
+    runs, units = getattr(dataset, "_runs", None), getattr(getattr(contents, "format", None), "in_units", True)
+    if not units or getattr(runs, "single", False):
         small = 0 <= contents.total_bytes < _SMALL_BYTES * len(contents)
-        return small and getattr(dataset, "_runs", None) is None
+        return small and (runs is None or units)
     return any(map(is_scattered, _list_inner_datasets(dataset)))
 
 

@@ -243,8 +243,15 @@ class Setup:
     processors: int  # processors that this rank may use
     prefetch: int  # batches ahead
     batch_size: int  # samples per batch
-    scattered: bool = False  # whether small samples of shards are each read by one request
+    scattered: bool = False  # whether small samples of files are each read by one request
     asleep: float = 0.0  # share of the time of transforms in which they waited while processors were free
+
+
+def advise_order(setup: Setup, read_bytes: int, used_bytes: int) -> str:
+    """Return advice on reads of several times the bytes of the samples; "" for others."""
+    if not setup.scattered or read_bytes <= _MOST_EXCESS * used_bytes or not used_bytes:
+        return ""
+    return f"The reads are {read_bytes / used_bytes:.1f} times the bytes of the samples: {_EXCESS}"
 
 
 def advice(cause: Cause | None, setup: Setup, slowest: Sequence[str] = ()) -> str:
@@ -268,8 +275,13 @@ def advice(cause: Cause | None, setup: Setup, slowest: Sequence[str] = ()) -> st
 # Causes that fewer requests make smaller.
 _BY_REQUESTS: Final = frozenset(("first byte", "throttled", "paced", "retries", "memory budget", "python"))
 _SCATTERED: Final = (
-    "Each small sample of a shard takes one request: pass shuffle=ps.order.Lanes(), which reads neighbours of a shard "
+    "Each small sample of a shard or video takes one request: pass shuffle=ps.order.Lanes(), which reads neighbours "
     "in one request of about 1 MiB, and mixes those of 160 such blocks."
+)
+_MOST_EXCESS: Final = 4
+_EXCESS: Final = (
+    "each clip is read by itself, from a key frame on. Pass shuffle=ps.order.Lanes(), which reads neighbours in one "
+    "request of about 1 MiB, so that an epoch reads little more than the files."
 )
 _FIRST_BYTE: Final = (
     "The store takes long to begin its answers: raise TransportOptions(connections=…), so that more reads are under "

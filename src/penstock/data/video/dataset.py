@@ -200,6 +200,11 @@ class ClipWindows(ClipContents):
         numbers = self.videos.sizes, self.positions.tolist(), self.shape, self._slice
         return hashlib.sha256(json.dumps([1, names, *numbers]).encode()).hexdigest()[:32]
 
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the frames from the first to the last of each clip, by the mean of the files."""
+        return len(self) * self.shape.length * self.videos.frame_bytes // max(int(self.positions.sum()), 1)
+
     def part(self, first: int, stop: int) -> ClipWindows:
         found = copy(self)
         found.__dict__.pop("digest", None)

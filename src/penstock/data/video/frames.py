@@ -239,6 +239,11 @@ class Videos:
         return found
 
     @property
+    def frame_bytes(self) -> int:
+        """Bytes of all frames of all files."""
+        return int(self._vectors[0].values.sum(dtype=np.int64))
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of the tables."""
         vectors: list[Numbers] = [self._rows, *self._borders, *self._vectors]

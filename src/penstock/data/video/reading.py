@@ -65,6 +65,11 @@ class ClipContents(ABC):
     def digest(self) -> str:
         """Digest of the files and of how samples are cut from them."""
 
+    @property
+    @abstractmethod
+    def total_bytes(self) -> int:
+        """Bytes of the frames of all samples, by the mean of the files: what a read of each exact frame would take."""
+
     @abstractmethod
     def block_sizes(self, block_bytes: int) -> Ints:
         """Return the samples of each block of about ``block_bytes``; no block crosses the border of two files."""
@@ -102,6 +107,11 @@ class ClipRuns:
             pieces = np.cumsum(contents.block_sizes(_MOST_BYTES))
             self._starts = np.unique(np.concatenate(([0], borders, pieces)))
         self._block = sizes if isinstance(sizes, int) else -(-count // max(len(sizes), 1))
+
+    @property
+    def single(self) -> bool:
+        """Whether each sample is read by itself."""
+        return self._starts is None
 
     def of(self, samples: Ints) -> Ints:
         return samples if self._starts is None else np.searchsorted(self._starts, samples, side="right") - 1
