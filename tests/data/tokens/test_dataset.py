@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.data.tokens.dataset import Stacked
+from penstock.data.tokens.batch import StackedWindows
 from penstock.errors import Changed, Damaged, StateMismatch, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.amounts import examples
@@ -412,7 +412,7 @@ def test_mixture_stacks_what_it_makes_singly(tmp_path_factory, drawn, order, bat
 
     assert delivered(None) == delivered(torch.stack)
     of_windows = len({dtype for _, dtype, _ in drawn}) == 1
-    assert isinstance(mix.batched(8).collate_fn, Stacked) == of_windows
+    assert isinstance(mix.batched(8).collate_fn, StackedWindows) == of_windows
 
 
 def test_state_of_other_datasets_end_to_end_is_refused(joined):

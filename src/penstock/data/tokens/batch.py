@@ -16,6 +16,8 @@ from penstock.tree import tree_map
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from numpy.typing import NDArray
+
 # The label that losses of PyTorch leave out.
 IGNORED = -100
 _MOST = 1 << 31
@@ -127,28 +129,49 @@ class PackedBatch(NamedTuple):
         return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-class StackedRows:
-    """Collate function that copies rows into a batch; reuses the memory of batches that nothing refers to."""
+class StackedWindows:
+    """Collate function that copies windows into one array; reuses the memory of batches that nothing refers to."""
+
+    label_bytes = 0  # of a token
 
     def __init__(self, stored: np.dtype[Any], batch: int, length: int, *, numpy: bool) -> None:
         self._stored, self._length, self._numpy = stored, length, numpy
-        self._pool = MemoryPool(2 * BATCHES * batch * length * np.dtype(np.int64).itemsize)
+        self._dtype = stored if numpy else np.dtype(np.int64)
+        self._pool = MemoryPool(BATCHES * batch * length * (self._dtype.itemsize + self.label_bytes))
 
     def __eq__(self, other: object) -> bool:
         """Return whether the other function makes the same batches of the same samples."""
-        return isinstance(other, StackedRows) and self._identity() == other._identity()
+        return isinstance(other, StackedWindows) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())
 
     def _identity(self) -> tuple[object, ...]:
-        return self._stored, self._length, self._numpy
+        return type(self), self._stored, self._length, self._numpy
+
+    def __call__(self, samples: Sequence[Any]) -> Any:  # noqa: ANN401  an array or a tensor
+        """Return the batch, of shape (samples, length)."""
+        stored = self._join(samples)
+        batch = self._pool.empty(stored.shape, self._dtype)
+        batch[...] = stored
+        return batch if self._numpy else torch.from_numpy(batch)
+
+    def _join(self, samples: Sequence[memoryview]) -> NDArray[Any]:
+        # One copy into memory that stays in the processor's cache, and one conversion of the whole batch: for windows
+        # of 4 KiB a quarter less time than numpy.concatenate, which converts and checks each array by itself.
+        return np.frombuffer(b"".join(samples), self._stored).reshape(len(samples), -1)
+
+
+class StackedRows(StackedWindows):
+    """Collate function of packed rows."""
+
+    label_bytes = 8
 
     def __call__(self, rows: Sequence[PackedRow]) -> PackedBatch:
         """Return the batch of rows."""
         shape = len(rows), self._length
-        stored = np.frombuffer(b"".join([row.tokens for row in rows]), self._stored).reshape(len(rows), -1)
-        tokens = self._pool.empty(shape, self._stored if self._numpy else np.dtype(np.int64))
+        stored = self._join([row.tokens for row in rows])
+        tokens = self._pool.empty(shape, self._dtype)
         labels = self._pool.empty(shape, np.dtype(np.int64))
         tokens[...], labels[...] = stored[:, :-1], stored[:, 1:]
         last = list[int]()

@@ -14,14 +14,13 @@ from penstock.data.datasets.batched import IndexedDataset
 from penstock.data.datasets.concat import ConcatMap
 from penstock.data.order.orders import CatalogOrder
 from penstock.data.order.sampling import sample_number
-from penstock.data.tokens.batch import StackedRows
+from penstock.data.tokens.batch import StackedRows, StackedWindows
 from penstock.data.tokens.opening import Manner, open_files
 from penstock.data.tokens.packing import Pack
 from penstock.data.tokens.plans import open_rows
 from penstock.data.tokens.rows import Longer, PackedRows, RowShape
 from penstock.data.tokens.runs import TokenReading, fitted_order, runs_of
 from penstock.data.tokens.windows import Shape, Windows
-from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
 from penstock.errors import Unusable, kind_of
 from penstock.values import check_choice, switch, whole
 
@@ -339,7 +338,7 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             return self, list
         dataset = copy(self)
         dataset._own = False  # noqa: SLF001  itself
-        stacked = StackedRows if isinstance(self.windows, PackedRows) else Stacked
+        stacked = StackedRows if isinstance(self.windows, PackedRows) else StackedWindows
         return dataset, stacked(self.dtype, batch, length, numpy=self._numpy)
 
     @property
@@ -383,31 +382,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         else:
             sample = tokens.copy() if self._numpy else torch.from_numpy(tokens.astype(np.int64))
         return self._transform_sample(sample, index)
-
-
-class Stacked:
-    """Collate function that copies windows into one array; reuses the memory of batches that nothing refers to."""
-
-    def __init__(self, stored: np.dtype[Any], batch: int, length: int, *, numpy: bool) -> None:
-        self._stored, self._numpy = stored, numpy
-        self._dtype = stored if numpy else np.dtype(np.int64)
-        self._pool = MemoryPool(BATCHES * batch * length * self._dtype.itemsize)
-
-    def __eq__(self, other: object) -> bool:
-        """Return whether the other function makes the same batches of the same samples."""
-        return isinstance(other, Stacked) and (self._stored, self._numpy) == (other._stored, other._numpy)
-
-    def __hash__(self) -> int:
-        return hash((self._stored, self._numpy))
-
-    def __call__(self, samples: Sequence[memoryview]) -> Any:  # noqa: ANN401  an array or a tensor
-        """Return the batch, of shape (samples, length)."""
-        # One copy into memory that stays in the processor's cache, and one conversion of the whole batch: for windows
-        # of 4 KiB a quarter less time than numpy.concatenate, which converts and checks each array by itself.
-        stored = np.frombuffer(b"".join(samples), self._stored).reshape(len(samples), -1)
-        batch = self._pool.empty(stored.shape, self._dtype)
-        batch[...] = stored
-        return batch if self._numpy else torch.from_numpy(batch)
 
 
 class ConcatTokens(ConcatMap):

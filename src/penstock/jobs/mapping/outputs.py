@@ -6,7 +6,7 @@ import json
 import re
 from array import array
 from contextlib import ExitStack, closing
-from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -17,7 +17,7 @@ from penstock.data.shards.mds_encode import columns_from, encoded_row, encoding_
 from penstock.data.shards.registry import format_by
 from penstock.data.shards.tokens import encode_index
 from penstock.errors import Changed, Conflict, Unusable, kind_of
-from penstock.jobs.packing.members import KEY, Coming, Members, Packable, PackedMember, RowMembers, once
+from penstock.jobs.packing.members import KEY, Coming, Members, Packable, RowMembers, make_member
 from penstock.jobs.packing.pack import PackOptions, open_shard, read_back
 from penstock.jobs.parts.operation import ignore_progress
 
@@ -225,15 +225,10 @@ class _MdsRows(RowMembers):
         rows = fed.rows()
         first = next(rows)
         self.columns = columns_from({name: encoding_of(name, value) for name, value in first.items()})
-        super().__init__(_chain(first, rows), None, "", ())  # type: ignore[arg-type]  # rows of MDS have no names
+        super().__init__(chain([first], rows), None, "", ())  # type: ignore[arg-type]  # rows of MDS have no names
 
     def _packable(self, number: int, row: dict[str, Any]) -> Packable:
         if further := row.keys() - {each.name for each in self.columns}:
             raise Unusable(f"the sample has the field {min(further)!r}, which the first sample of its part lacks")
         data = encoded_row(row, self.columns)
-        return Packable(number, "", [PackedMember("", len(data), once(data), partial(once, data))])
-
-
-def _chain(first: dict[str, Any], rows: Iterator[dict[str, Any]]) -> Generator[dict[str, Any]]:
-    yield first
-    yield from rows
+        return Packable(number, "", [make_member("", data)])

@@ -329,7 +329,7 @@ class DatasetMembers(Members):
                 'another key=, such as key="last-dot"',
                 url=url,
             )
-        members = [_member(name, data, fields[name]) for name, data in values.items()]
+        members = [make_member(name, data, fields[name]) for name, data in values.items()]
         return Packable(number, keys.pop(), members)
 
     def _values(self, number: int, sample: Sample, url: str) -> dict[str, Bytes]:
@@ -383,7 +383,7 @@ class RowMembers(Members):
         key, members = given, list[PackedMember]()
         if "key" in self._keys and isinstance(data := row.get("bytes"), bytes):
             key, field = split_member_name(self._form, given, "")
-            members.append(_member(given, data, field))
+            members.append(make_member(given, data, field))
             del row["bytes"]
         for name, value in row.items():
             whole, found = f"{key}.{name}", encode_field(value, name, "")
@@ -395,14 +395,14 @@ class RowMembers(Members):
                     f"{split_member_name(self._form, whole, '')[1]!r}: "
                     'rename one of them, or pass another key=, such as key="last-dot"'
                 )
-            members.append(_member(whole, found, name))
+            members.append(make_member(whole, found, name))
         if not members:
             raise Unusable(f"the row {given!r} has no field: it needs a column in addition to its key")
         return Packable(number, key, members)
 
 
-def _member(name: str, data: Bytes, field: str) -> PackedMember:
-    return PackedMember(name, len(data), once(data), partial(once, data), field)
+def make_member(name: str, data: Bytes, field: str = "") -> PackedMember:
+    return PackedMember(name, len(data), _once(data), partial(_once, data), field)
 
 
 class Coming:
@@ -433,7 +433,7 @@ class Coming:
             reading.close()
 
 
-def once(data: Bytes) -> Iterator[Bytes]:
+def _once(data: Bytes) -> Iterator[Bytes]:
     yield data
 
 

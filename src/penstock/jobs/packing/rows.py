@@ -15,7 +15,6 @@ import hashlib
 import io
 import json
 from contextlib import closing
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.data.parquet import libraries
@@ -32,7 +31,7 @@ from penstock.jobs.packing.members import (
     Packable,
     PackedMember,
     is_image,
-    once,
+    make_member,
     split_member_name,
 )
 
@@ -356,7 +355,7 @@ class MdsMembers(Members):
                 except Unusable as error:
                     error.url = error.url or url
                     raise
-                yield Packable(number, key, [PackedMember(key, len(data), once(data), partial(once, data))])
+                yield Packable(number, key, [make_member(key, data)])
 
 
 class MdsWriting:
