@@ -212,9 +212,25 @@ _ELSEWHERE = {
     **{name: f"observe.{name}" for name in ("headroom", "merge_reports")},
     "Credentials": "credentials.Credentials",
     "Dataset": "MapDataset",
+    **{name: f"MapDataset.{name}" for name in ("from_prefix", "from_shards", "from_manifest", "from_objects")},
+    "StreamingDataset": "MapDataset",
+    "cp": "copy",
+    "exists": "stat",
     "ls": "list",
+    "read": "open(url).read()",
     "rm": "delete",
+    "write": "open(url, 'w')",
 }
+
+
+def _suggest_name(name: str) -> str:
+    from difflib import get_close_matches
+
+    if name in _ELSEWHERE:
+        return f": write ps.{_ELSEWHERE[name]}"
+    known = {each.lower(): each for each in [*__all__, *_MODULES]}
+    near = get_close_matches(name.lower(), known, 1, 0.8)
+    return f": did you mean ps.{known[near[0]]}?" if near else ""
 
 
 # A type checker reports any name that is not imported above.
@@ -225,9 +241,7 @@ if not TYPE_CHECKING:
         if name in _MODULES:
             return import_module(f"penstock.{name}")
         if name not in _HOMES:
-            home = _ELSEWHERE.get(name)
-            message = f"module 'penstock' has no attribute {name!r}" + (f": write ps.{home}" if home else "")
-            raise AttributeError(message)
+            raise AttributeError(f"module 'penstock' has no attribute {name!r}{_suggest_name(name)}")
         with require_extras(f"ps.{name} needs torch", torch="torch"):
             value = getattr(import_module(f"penstock.{_HOMES[name]}"), name)
         globals()[name] = value

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subs
 
 import penstock as ps
 from penstock.data.reading.objects import ObjectReading
-from penstock.errors import InvalidURL, ManifestError, PenstockError, StateMismatch, Unusable
+from penstock.errors import InvalidURL, ManifestError, NotFound, PenstockError, StateMismatch, Unusable
 from tests.data.datasets.transforms import number, numbered
 
 COUNT = 10
@@ -42,6 +42,14 @@ async def later(sample):
 
 # The call, a word of the error, and its kind where it is not Unusable.
 REFUSED = {
+    "a text as an index": (lambda c, _: mapped(c)["0"], "an index must be an integer or a slice, got a str", TypeError),
+    "a float as an index": (lambda c, _: mapped(c)[1.0], "got a float; samples are numbered from 0", TypeError),
+    "datasets one by one in a mixture": (lambda c, _: ps.Mix(mapped(c), mapped(c)), 'such as Mix({"a": a, "b": b})'),
+    "a format whose files have other names": (
+        lambda _, f: ps.MapDataset.from_shards(f, format="tar"),
+        "for files of other names, pass a glob",
+        NotFound,
+    ),
     "a URL where a list of them is asked for": (lambda _, f: ps.MapDataset.from_objects(f), "from_prefix", InvalidURL),
     "a path where a list of URLs is asked for": (
         lambda _, f: ps.MapDataset.from_objects(Path(f)),

@@ -8,6 +8,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, InvalidURL, NotFound, UnknownScheme, Unsupported, Unusable
 
+CONSOLE = "https://eu-west-1.console.aws.amazon.com"
 MISUSES = [
     # what is written, the error, a word of its text
     (lambda m: ps.open(f"{m}a", "ab"), ConfigError, "not appended to"),
@@ -34,6 +35,13 @@ MISUSES = [
     (lambda _: ps.open("http://127.0.0.1:9000/bucket/a", "wb"), Unsupported, "read only"),
     (lambda _: ps.list("https://host/a/?X-Amz-Signature=1").__next__(), Unsupported, "from_manifest"),
     (lambda _: ps.open("https://host/a#part"), InvalidURL, "%23"),
+    (lambda _: ps.open(f"{CONSOLE}/s3/buckets/bkt?region=x&prefix=train%2F"), InvalidURL, "write s3://bkt/train/"),
+    (lambda _: ps.list(f"{CONSOLE}/s3/object/bkt?prefix=a/b").__next__(), InvalidURL, "write s3://bkt/a/b"),
+    (lambda _: ps.open(f"{CONSOLE}/s3/home"), InvalidURL, "such as s3://bucket/prefix/"),
+    (lambda _: ps.open("https://console.cloud.google.com/storage/browser/b/c"), InvalidURL, "write gs://b/c"),
+    (lambda m: ps.load_safetensors(f"{m}a", names=5), Unusable, "names must be names of tensors, got an int"),
+    (lambda m: ps.iter_safetensors(f"{m}a", names=5), Unusable, "names must be names of tensors, got an int"),
+    (lambda m: ps.iter_safetensors(f"{m}a", names=[b"a"]), Unusable, "got a bytes among them"),
     (lambda _: ps.open("https://me:secret@host/a"), InvalidURL, "HTTPOptions"),
     (lambda _: ps.open("https://host"), InvalidURL, "names a bucket"),
     (lambda _: ps.open("http://host/a", store=ps.HTTPOptions(token="secret")), ConfigError, "TLS only"),
@@ -55,6 +63,19 @@ MISUSES = [
     (lambda _: ps.delete("data/"), InvalidURL, "ps.delete takes ps.list"),
     (lambda _: ps.Lanes, AttributeError, "write ps.order.Lanes"),
     (lambda _: ps.speling, AttributeError, "has no attribute 'speling'"),
+    (lambda _: ps.Dataloader, AttributeError, "did you mean ps.DataLoader?"),
+    (lambda _: ps.MapDatset, AttributeError, "did you mean ps.MapDataset?"),
+    (lambda _: ps.S3Option, AttributeError, "did you mean ps.S3Options?"),
+    (lambda _: ps.from_prefix, AttributeError, "write ps.MapDataset.from_prefix"),
+    (lambda _: ps.read, AttributeError, "write ps.open(url).read()"),
+    (lambda _: ps.exists, AttributeError, "write ps.stat"),
+    (lambda _: ps.StreamingDataset, AttributeError, "write ps.MapDataset"),
+    (lambda _: ps.save_safetensors([1], "a.safetensors"), Unusable, "a mapping of names to tensors, got a list"),
+    (lambda _: ps.save_safetensors("a.safetensors", {}), Unusable, "write save_safetensors(tensors, url)"),
+    (lambda _: ps.open("s3://bucket/a", store={"region": "x"}), ConfigError, "got a dict; write S3Options(…)"),
+    (lambda _: ps.open("s3://bucket/a", store=ps.S3Options), ConfigError, "the class S3Options; write S3Options(…)"),
+    (lambda _: ps.CacheOptions("cache"), ConfigError, "write CacheOptions(path=…)"),
+    (lambda _: ps.presign("a"), Unsupported, "a local path cannot sign addresses"),
     (lambda _: ps.open(b"s3://bucket/a"), InvalidURL, "bytes"),
     (lambda m: ps.stat(f"{m}folder"), NotFound, "no such"),
     (lambda m: ps.copy(f"{m}missing", f"{m}b"), NotFound, "missing"),

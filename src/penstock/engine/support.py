@@ -43,7 +43,9 @@ def require(driver: _Addressed, verb: Callable[..., V], key: str = "") -> V:
         # Only drivers whose URLs may belong to another store have a hint.
         hint = getattr(driver, "hint", None)
         advice = " or ".join(filter(None, (advice, hint(key) if hint is not None else "")))
-        raise Unsupported(f"the store {driver.url('')} cannot {action}: {advice}", url=driver.url(key))
+        root = driver.url("")
+        store = "a local path" if root == "/" else f"the store {root}"
+        raise Unsupported(f"{store} cannot {action}: {advice}", url=driver.url(key))
     return cast("V", driver)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from penstock.options.private import given
 from penstock.options.typed import overlaid
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable
 
     from penstock.engine.contracts.driver import Driver
     from penstock.engine.contracts.exchange import Transport
@@ -228,10 +229,12 @@ class Store:
         if not issubclass(kind, StoreOptions):
             named = " or ".join(dict.fromkeys((StoreOptions.__name__, mine.__name__)))
             foreign = callable(getattr(options, "get", None)) and callable(getattr(options, "head", None))
-            remedy = (
-                "; for an obspec store write obspec://name/key, and store=ObspecOptions(store=…)" if foreign else ""
-            )
-            raise ConfigError(f"store= must be {named}, got {kind_of(options)}{remedy}")
+            remedy = f"; write {mine.__name__}(…)"
+            if foreign and not isinstance(options, Mapping):
+                remedy = "; for an obspec store write obspec://name/key, and store=ObspecOptions(store=…)"
+            passed: object = options
+            got = f"the class {passed.__name__}" if isinstance(passed, type) else kind_of(passed)
+            raise ConfigError(f"store= must be {named}, got {got}{remedy}")
         if mine is not kind and not (mine is not StoreOptions and isinstance(options, mine)):
             if not (issubclass(mine, kind) or self.any_options):
                 remedy = f"pass store={mine.__name__}(…), or StoreOptions(…) for the parts that all stores have"

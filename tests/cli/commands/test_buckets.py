@@ -11,6 +11,7 @@ import uuid
 import pytest
 
 import penstock as ps
+from penstock.testing.faults import FaultServer, Settings
 from penstock.testing.servers import Scripted, reply
 from tests.cli.conftest import COMMAND, environment
 
@@ -72,7 +73,7 @@ def test_a_person_is_asked_before_a_bucket_is_emptied(bucket, url, answer, code,
         (("mb", "s3://Upper"), "3 to 63 lower-case letters"),
         (("mb", "s3://ab"), "cannot be a bucket"),
         (("mb", "s3://-abc"), "3 to 63 lower-case letters"),
-        (("mb", "local/folder"), "whole bucket"),
+        (("mb", "local/folder"), "cannot create or delete buckets"),
         (("mb", "memory://name"), "cannot create or delete buckets"),
         (("rb", "https://host.invalid/"), "cannot create or delete buckets"),
         (("rb",), "Missing argument"),
@@ -93,6 +94,19 @@ def test_a_refusal_names_the_missing_permission(penstock):
     with Scripted(answer) as server:
         done = penstock("mb", "s3://name", "--endpoint", server.url, "--region", "x", **keys)
     assert (done.returncode, "needs rights of the account" in done.stderr) == (3, True), done.stderr
+
+
+def test_bucket_of_google_is_created_filled_and_deleted(penstock, url):
+    url = url.replace("s3://", "gs://")
+    with FaultServer.start(Settings(dialect="gcs")) as server:
+        made = penstock("mb", url, **server.environment)
+        assert (made.returncode, made.stdout) == (0, f"{url}/\n"), made.stderr
+        assert penstock("mb", url, **server.environment).returncode == 1
+        assert penstock("cp", "pyproject.toml", f"{url}/x/", **server.environment).returncode == 0
+        assert penstock("rb", url, **server.environment).returncode == 2
+        gone = penstock("rb", "--force", "-y", url, **server.environment)
+        assert gone.returncode == 0, gone.stderr
+        assert penstock("rb", url, **server.environment).returncode == 1
 
 
 def test_a_container_of_azure_is_created_filled_and_deleted(penstock, azurite):

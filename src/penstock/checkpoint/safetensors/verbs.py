@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import prod
 from operator import attrgetter
@@ -32,14 +33,14 @@ from penstock.checkpoint.safetensors.header import (
 )
 from penstock.checkpoint.staging import iterate_bytes, torch_module
 from penstock.engine.contracts.driver import Put
-from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, NotFound, Unusable
+from penstock.errors import AlreadyExists, CheckpointError, InvalidURL, NotFound, Unusable, kind_of
 from penstock.progress import bar, current
 from penstock.source import Source, open_source
 from penstock.values import ObjectMeta, Span, as_folder, switch, whole
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from types import TracebackType
 
     import torch
@@ -90,10 +91,15 @@ def save_safetensors(  # noqa: PLR0913  see design/0049
         {'weight': tensor([0., 0.])}
     """
     switch(overwrite, "overwrite")
+    try:
+        named = dict(tensors)
+    except (TypeError, ValueError):
+        wrong = f"tensors must be a mapping of names to tensors, got {kind_of(tensors)}"
+        raise Unusable(f"{wrong}; write save_safetensors(tensors, url)") from None
     source, key = open_source(url, store)
     if max_shard_bytes is not None:
         max_shard_bytes = whole(max_shard_bytes, "max_shard_bytes", 1)
-    writing = _Save(source, dict(tensors), {"format": "pt"} | dict(metadata or {}), overwrite)
+    writing = _Save(source, named, {"format": "pt"} | dict(metadata or {}), overwrite)
     # Tensors or metadata that cannot be written are refused before any request.
     encode(layout(described(writing.tensors)), writing.metadata, b"")
     one = key.endswith(".safetensors")
@@ -147,8 +153,8 @@ def load_safetensors(
     """
     if isinstance(names, str):
         raise Unusable(f"names must be a list of names, got the str {names!r}")
+    wanted = _list_names(names)
     source, key = open_source(url, store)
-    wanted = None if names is None else list(names)
     found = Safetensors(source, resolve(source, key, wanted), source.url(key), device)
     with bar(f"loading {source.url(key)}", 1, found.size_bytes(wanted), shown=progress):
         return found.get_tensors(wanted)
@@ -189,8 +195,8 @@ def iter_safetensors(
         a.w tensor([1.])
         b.w tensor([0., 0.])
     """
+    wanted = None if isinstance(names, str) else _list_names(names)
     source, key = open_source(url, store)
-    wanted = None if names is None or isinstance(names, str) else list(names)
     found = Safetensors(source, resolve(source, key, wanted), source.url(key), device)
     if isinstance(names, str):
         wanted = fnmatch.filter(found.keys(), names)
@@ -224,6 +230,17 @@ def open_safetensors(
     """
     source, key = open_source(url, store)
     return Safetensors(source, resolve(source, key), source.url(key), device)
+
+
+def _list_names(names: object) -> list[str] | None:
+    if names is None:
+        return None
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise Unusable(f"names must be names of tensors, got {kind_of(names)}")
+    found = list(names)
+    if wrong := [each for each in found if not isinstance(each, str)]:
+        raise Unusable(f"names must be names of tensors, got {kind_of(wrong[0])} among them")
+    return found
 
 
 class Safetensors:
@@ -262,14 +279,14 @@ class Safetensors:
 
         Raise as ``get_tensor`` does; ``NotFound`` is raised before anything is read.
         """
-        wanted = self._spans(names)
+        wanted = self._spans(_list_names(names))
         in_order = sorted(wanted, key=attrgetter("of.key", "start"))
         read = dict(zip((each.entry.name for each in in_order), self.load_tensors(in_order), strict=True))
         return {each.entry.name: read[each.entry.name] for each in wanted}
 
     def iterate_tensors(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Tensor]]:
         """Return an iterator as ``ps.iter_safetensors`` does; raise ``NotFound`` before anything is read."""
-        in_order = sorted(self._spans(names), key=attrgetter("of.key", "start"))
+        in_order = sorted(self._spans(_list_names(names)), key=attrgetter("of.key", "start"))
         return iterate_tensors(self._source, in_order, self._device)
 
     def size_bytes(self, names: Iterable[str] | None = None) -> int:

@@ -76,9 +76,9 @@ def rb(
 
 def _open_bucket(url: str, store: Store) -> Source:
     source, key = open_source(url, store)
+    source.require(Buckets, key)
     if key:
         raise InvalidURL(f"this must be a whole bucket, such as {source.root}, and has a key", url=source.url(key))
-    source.require(Buckets)
     return source
 
 

@@ -10,10 +10,11 @@ import struct
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
+from functools import wraps
 from itertools import chain
 from time import monotonic
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Never, get_args
+from typing import TYPE_CHECKING, Any, Never, TypeVar, cast, get_args
 
 import numpy as np
 from torch.utils.data import IterableDataset as TorchIterableDataset
@@ -56,11 +57,27 @@ if TYPE_CHECKING:
     from penstock.data.reading.iteration import PlaceLike
     from penstock.engine.contracts.fetching import ReadCounts
 
+F = TypeVar("F", bound="Callable[..., None]")
+
 _LOG = logging.getLogger("penstock")
 _LONGEST_NAME = 100
 _MOST_PARTS = 256
 _MOST_SAMPLES = 1 << 62
 _WRITE_S = 0.1
+
+
+def _take_one(init: F) -> F:
+    """Refuse ``Mix(a, b)`` with the spelling that is meant."""
+
+    @wraps(init)
+    def checked(self: Mix, *sources: object, **options: object) -> None:
+        if len(sources) > 1:
+            raise Unusable(
+                f'sources must be one mapping, such as Mix({{"a": a, "b": b}}), got {len(sources)} arguments'
+            )
+        init(self, *sources, **options)
+
+    return cast("F", checked)
 
 
 class Mix(BatchableDataset, TorchIterableDataset[Any]):
@@ -124,6 +141,7 @@ class Mix(BatchableDataset, TorchIterableDataset[Any]):
 
     takes_order = True
 
+    @_take_one
     def __init__(  # noqa: PLR0913  see design/0089
         self,
         sources: Mapping[str, BatchableDataset],

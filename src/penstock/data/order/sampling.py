@@ -58,7 +58,11 @@ class Repeat(int):
 
 def sample_number(index: SupportsIndex, samples: int) -> int:
     """Return the number, from 0, of the sample at ``index``: from the end if that is negative; keep a ``Repeat``."""
-    number = index if isinstance(index, Repeat) else operator.index(index)
+    try:
+        number = index if isinstance(index, Repeat) else operator.index(index)
+    except TypeError:
+        wrong = f"an index must be an integer or a slice, got {kind_of(index)}; samples are numbered from 0"
+        raise TypeError(wrong) from None
     if not -samples <= number < samples:
         raise IndexError(f"sample {number} does not exist: the dataset has {samples}, numbered from 0")
     return number if number >= 0 else number + samples

@@ -10,7 +10,7 @@ import re
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from penstock.engine import endpoint as endpoints
 from penstock.engine.contracts.driver import Abilities, Conditions, Limits
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from penstock.stores.store import Opening, Store
 
 _MIB, _GIB = 1 << 20, 1 << 30
+_CONSOLE = re.compile(
+    r"https?://(?:[a-z0-9-]+\.)?console\.aws\.amazon\.com/s3/(?:buckets|object)/([^/?#]+)/?\??([^#]*)", re.IGNORECASE
+)
 _AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\.cn)?(?::\d+)?/([^?#]*)", re.IGNORECASE)
 
 
@@ -127,6 +130,9 @@ class AWS(S3):
         if match := _AWS.match(text):
             place = "/".join(part for part in match.groups() if part)
             return f"for this object write s3://{unquote(place)}"
+        if match := _CONSOLE.match(text):
+            prefix = parse_qs(match[2]).get("prefix", [""])[0]
+            return f"for these objects write s3://{match[1]}/{prefix}"
         return ""
 
     def shared(self) -> AWS:

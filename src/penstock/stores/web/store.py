@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from penstock.engine.contracts.driver import Abilities, Limits
 from penstock.engine.endpoint import is_here
-from penstock.errors import ConfigError, conceal
+from penstock.errors import ConfigError, InvalidURL, conceal
 from penstock.stores.http.network import ca_file, make_transport
 from penstock.stores.store import Opening, Store
 from penstock.stores.web.options import HTTPOptions
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from penstock.engine.contracts.exchange import Transport
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?\.?|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?").fullmatch
+_CONSOLE = re.compile(
+    r"(?:[a-z0-9-]+\.)?console\.(?:aws\.amazon|cloud\.google|aliyun)\.com(?:/|$)", re.IGNORECASE
+).match
 _TELLING = re.compile(r"authorization|cookie|key|token|secret|password|signature", re.IGNORECASE).search
 
 
@@ -69,6 +72,12 @@ class Web(Store):
             asks if headers or options.username is not None else "",
         )
         return settings, digest(environ) if options.netrc else None
+
+    def split(self, rest: str) -> tuple[str, str]:
+        if _CONSOLE(rest):
+            hint = self._hint(f"https://{rest}") or "write the URL of the bucket, such as s3://bucket/prefix/"
+            raise InvalidURL(f"this is a page of a provider's console, not an object; {hint}")
+        return super().split(rest)
 
     def bucket_fault(self, bucket: str) -> str:
         """Return the fault of a host; its text may be a secret, so it is not quoted."""

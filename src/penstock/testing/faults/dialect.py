@@ -470,6 +470,13 @@ def _abort(_dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
     return Answer(204)
 
 
+def _remove_bucket(dialect: Dialect, bucket: Bucket, request: Request) -> Answer:
+    if bucket.objects:
+        raise Refused(409, "BucketNotEmpty")
+    del dialect.buckets[request.bucket]
+    return Answer(204)
+
+
 def _xml(body: bytes, headers: Mapping[str, str] = _NO_HEADERS) -> Answer:
     return Answer(headers={"Content-Type": "application/xml", **headers}, body=body)
 
@@ -483,6 +490,7 @@ def iso(seconds: float) -> str:
 
 
 _VERBS: Mapping[str, Verb] = {
+    "remove-bucket": _remove_bucket,
     "head-bucket": lambda _dialect, _bucket, _request: Answer(),
     "list": listing,
     "uploads": _uploads,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _MOST_HEADER_BYTES = 64 << 10
 _MOST_BODY_BYTES = 5 << 30  # S3's limit for one PUT
-_BUCKET_VERBS = {"GET": "list", "HEAD": "head-bucket", "PUT": "make-bucket"}
+_BUCKET_VERBS = {"GET": "list", "HEAD": "head-bucket", "PUT": "make-bucket", "DELETE": "remove-bucket"}
 _KEY_VERBS = {"GET": "get", "HEAD": "head", "PUT": "put", "DELETE": "delete"}
 _UPLOAD_VERBS = {"PUT": "part", "POST": "complete", "DELETE": "abort"}
 

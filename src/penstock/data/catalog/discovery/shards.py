@@ -375,7 +375,9 @@ def _other(key: str, form: ShardFormat | None) -> str:
         return ": ps.TokenDataset.from_shards reads files of tokens"
     if key.endswith(TABLES):
         return f": {TABLE_ADVICE}"
-    if form is None or form.suffixes != tokens:
+    if form is not None and form.suffixes != tokens:
+        return "; for files of other names, pass a glob"
+    if form is None:
         return '; for shards of other names, pass a glob and format=, and for chunks of LitData format="litdata"'
     return (
         ": ps.MapDataset.from_shards reads it"
