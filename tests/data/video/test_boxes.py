@@ -49,6 +49,8 @@ REFUSED = {
     "matroska": (lambda: other_form("matroska"), Unsupported, "Matroska or WebM.*ffmpeg -i"),
     "webm": (lambda: other_form("webm", "vp9"), Unsupported, "Matroska or WebM.*ffmpeg -i"),
     "avi": (lambda: other_form("avi", "mpeg4 with B-frames"), Unsupported, "is AVI.*ffmpeg -i"),
+    "wav": (lambda: b"RIFF\x40\0\0\0WAVEfmt " + bytes(60), Unsupported, "is sound alone .*without sound"),
+    "flac": (lambda: b"fLaC" + bytes(60), Unsupported, "is sound alone"),
     "transport stream": (lambda: encode(form="mpegts"), Unsupported, "MPEG transport stream.*ffmpeg -i"),
     "fragmented": (lambda: encode(flags="frag_keyframe+empty_moov"), Unsupported, "is fragmented.*ffmpeg -i"),
     "fragments alone": (lambda: box("styp", b"msdh") + box("moof", bytes(8)), Unsupported, "is fragmented"),

@@ -83,9 +83,9 @@ def test_ranges_and_places_are_those_of_the_packets(name):
         some = table.places_of(first, min(first + 9, len(packets)))
         assert [each.tolist() for each in some] == [each[first : first + 9].tolist() for each in (places, ends)]
     frames = np.arange(table.frames)
-    starts, stops = table.ranges_of(*table.needs(frames))
     for at in frames[::5].tolist():
-        assert table.pieces(*table.needs(frames[at : at + 1])) == [(starts[at], stops[at])]
+        [first], [stop] = needed = table.needs(frames[at : at + 1])
+        assert table.pieces(*needed) == [(places[first], ends[stop - 1])]
 
 
 def test_ranges_with_wide_gaps_are_read_by_themselves():

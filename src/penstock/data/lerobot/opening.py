@@ -5,9 +5,7 @@ Of a process group, one rank does it for all.
 
 from __future__ import annotations
 
-import pickle
 import re
-from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +13,7 @@ import numpy as np
 
 from penstock.data.catalog.discovery.shards import Shards, walked
 from penstock.data.lerobot.meta import INDEXES, INFO, expand_paths, list_files, read_columns, read_meta
-from penstock.data.ranks import is_own, share_result
+from penstock.data.ranks import share_named
 from penstock.data.video.frames import VideoFormat
 from penstock.errors import Damaged, NotFound, Unsupported, Unusable
 from penstock.source import open_source
@@ -63,21 +61,7 @@ class RobotFiles(NamedTuple):
 
 def open_robot(url: str | os.PathLike[str], request: RobotRequest, store: StoreOptions | str | None) -> RobotFiles:
     """Return the dataset in the folder ``url``; of a process group, one rank reads it: see ``Catalog.scan``."""
-    if is_own([url]):
-        return _open_folder(url, request, store)
-    return share_result(
-        f"LeRobot dataset {url!r} {store!r}",
-        request,
-        lambda: _open_folder(url, request, store),
-        # Options of the store may hold secrets.
-        lambda files: pickle.dumps(files[1:]),
-        partial(_unpack_robot, url, store),
-    )
-
-
-def _unpack_robot(url: str | os.PathLike[str], store: StoreOptions | str | None, data: bytes) -> RobotFiles:
-    # From a rank of this job, as in torch's own collectives.
-    return RobotFiles(open_source(url, store)[0], *pickle.loads(data))  # noqa: S301
+    return share_named(url, store, "LeRobot dataset of", request, lambda: _open_folder(url, request, store))
 
 
 def _open_folder(url: str | os.PathLike[str], request: RobotRequest, store: StoreOptions | str | None) -> RobotFiles:

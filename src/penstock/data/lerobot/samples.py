@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -63,10 +62,6 @@ class RobotSamples(ClipContents):
         ]
         self._identity = hashlib.sha256(json.dumps([1, described], sort_keys=True).encode()).hexdigest()
 
-    def __len__(self) -> int:
-        return self._slice[1] - self._slice[0]
-
-    # Cached: every state contains the digest.
     @cached_property
     def digest(self) -> str:
         """Digest of the names and sizes of the files, the deltas and the episodes."""
@@ -81,13 +76,6 @@ class RobotSamples(ClipContents):
             frame_bytes = sum(int(each.sizes.sum()) for each in tables) / sum(each.frames for each in tables)
             found += frame_bytes * len(self.deltas.get(camera, _NOW))
         return round(found * len(self))
-
-    def part(self, first: int, stop: int) -> RobotSamples:
-        """Return samples ``first`` to ``stop``."""
-        found = copy(self)
-        found.__dict__.pop("digest", None)
-        found._slice = self._slice[0] + first, self._slice[0] + stop  # noqa: SLF001  itself
-        return found
 
     def episodes_of(self, samples: Ints) -> Ints:
         """Return the place of each sample's episode among those of the dataset."""

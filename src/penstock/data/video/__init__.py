@@ -5,7 +5,6 @@
    ``videos.table(file)`` has the arithmetic, all of it on arrays:
    ``table.nearest(seconds)`` → frames, and their distances from these times, for a tolerance;
    ``table.needs(frames)`` → the first sample to decode and the end, of each frame;
-   ``table.ranges_of(firsts, stops)`` → one byte range for each interval of samples;
    ``table.pieces(firsts, stops)`` → the fewest ranges that cover all of them.
 3. ``packets`` decodes frames from such ranges: ``decode_frames(table, HeldBytes(starts, parts), frames)``.
 4. ``reading`` has what any dataset of clips needs: ``ClipContents`` (its samples: subclass it), ``fit_order``,

@@ -66,6 +66,7 @@ _OTHERS = {
     b"\0\0\1\xba": "MPEG program stream",
     b"0&\xb2u": "Windows Media",
 }
+_SOUNDS = b"fLaC", b"ID3"
 _TS_PACKET, _TS_SYNC = 188, 0x47
 _U32, _I32, _U64 = np.dtype(">u4"), np.dtype(">i4"), np.dtype(">u8")
 _EDITS = (  # of version 0, and of version 1
@@ -132,6 +133,8 @@ def walk_file(size: int, track: int | None = None) -> Generator[Ask, memoryview,
 
 
 def _check_magic(head: bytes, size: int) -> None:
+    if head.startswith(_SOUNDS) or (head.startswith(b"RIFF") and head[8:12] == b"WAVE"):
+        raise Unsupported("the file is sound alone (WAV, FLAC or MP3), and samples are clips of videos, without sound")
     name = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), "")
     if not name and head[:1] == bytes([_TS_SYNC]) and head[_TS_PACKET : _TS_PACKET + 1] in (b"", bytes([_TS_SYNC])):
         name = "MPEG transport stream"

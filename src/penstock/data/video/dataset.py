@@ -190,9 +190,6 @@ class ClipWindows(ClipContents):
             counts[file] = int((last - first) * self.shape.fps + _EPSILON) + 1
         return counts
 
-    def __len__(self) -> int:
-        return self._slice[1] - self._slice[0]
-
     @cached_property
     def digest(self) -> str:
         """Digest of the names and sizes of the files, their numbers of frames, and the shape of clips."""
@@ -204,13 +201,6 @@ class ClipWindows(ClipContents):
     def total_bytes(self) -> int:
         """Bytes of the frames from the first to the last of each clip, by the mean of the files."""
         return len(self) * self.shape.length * self.videos.frame_bytes // max(int(self.positions.sum()), 1)
-
-    def part(self, first: int, stop: int) -> ClipWindows:
-        found = copy(self)
-        found.__dict__.pop("digest", None)
-        begin = self._slice[0]
-        found._slice = begin + first, begin + stop  # noqa: SLF001  itself
-        return found
 
     def file_of(self, sample: int) -> int:
         return int(np.searchsorted(self._firsts, sample + self._slice[0], side="right")) - 1

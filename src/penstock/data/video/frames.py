@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.catalog.columns.column import Numbers
     from penstock.data.catalog.discovery.shards import Shards
     from penstock.data.shards.format import Walk
     from penstock.data.video.boxes import Setup, Track
@@ -141,11 +140,6 @@ class Table(NamedTuple):
         places = (before + np.repeat(bases, np.diff(held, append=stop)))[first - begin :]
         return places, places + sizes[first - begin :]
 
-    def ranges_of(self, firsts: Ints, stops: Ints) -> tuple[Ints, Ints]:
-        """Return the first byte and the end of intervals of samples, such as ``needs`` returns, each as one range."""
-        places, ends = self.places_of(0, len(self.sizes))
-        return places[firsts], ends[stops - 1]
-
     def pieces(self, firsts: Ints, stops: Ints) -> list[tuple[int, int]]:
         """Return ascending byte ranges that together cover intervals of samples, with gaps of 64 KiB or more."""
         found: list[tuple[int, int]] = []
@@ -242,12 +236,6 @@ class Videos:
     def frame_bytes(self) -> int:
         """Bytes of all frames of all files."""
         return int(self._vectors[0].values.sum(dtype=np.int64))
-
-    @property
-    def memory_bytes(self) -> int:
-        """Bytes of the tables."""
-        vectors: list[Numbers] = [self._rows, *self._borders, *self._vectors]
-        return sum(each.values.nbytes for each in vectors)
 
     def table(self, file: int) -> Table:
         """Return the table of a file: views, in some microseconds."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -51,10 +52,18 @@ class ClipContents(ABC):
 
     source: Source
     base: str
+    _slice: tuple[int, int]  # the first sample, and the end, among those of the whole dataset
 
-    @abstractmethod
     def __len__(self) -> int:
-        """Return the number of samples."""
+        return self._slice[1] - self._slice[0]
+
+    def part(self, first: int, stop: int) -> Self:
+        """Return samples ``first`` to ``stop``."""
+        found = copy(self)
+        # Cached, as every state contains it.
+        found.__dict__.pop("digest", None)
+        found._slice = self._slice[0] + first, self._slice[0] + stop  # noqa: SLF001  itself
+        return found
 
     @property
     def root(self) -> str:
