@@ -273,6 +273,13 @@ class Source:
             fetcher = self._fetcher()
             return [looking.result() for looking in each_key(fetcher, keys, fetcher.driver.head)]
 
+    def stat_versions(self, keys: Sequence[str]) -> list[ObjectMeta]:
+        """Return what ``stat_many`` returns, with etags that hold version ids."""
+        with operation("stat", self.url, ""):
+            fetcher = self._fetcher()
+            verb = require(fetcher.driver, Versions, keys[0] if keys else "").head_version
+            return [looking.result() for looking in each_key(fetcher, keys, verb)]
+
     def stat_existing(self, keys: Sequence[str]) -> list[ObjectMeta | None]:
         with operation("stat", self.url, ""):
             fetcher = self._fetcher()

@@ -185,7 +185,7 @@ def index(  # noqa: PLR0913  each is named in the call
         include: Globs over keys, as for ``Catalog.scan``; not for shards.
         exclude: The same, of objects to leave out.
         labels: Rule of labels, as for ``Catalog.scan`` and ``Catalog.from_shards``.
-        versions: Record version ids, as for ``Catalog.scan``; not for shards.
+        versions: Record version ids, as for ``Catalog.scan`` and ``Catalog.from_shards``; not with ``job``.
         restart: Start over; not with ``job``, whose records are deleted for that.
         format: Format of the shards, as for ``Catalog.from_shards``, or ``"packing"``; default: objects are listed.
         fields: Fields of each sample in shards, as for ``Catalog.from_shards``.
@@ -227,6 +227,7 @@ def index(  # noqa: PLR0913  each is named in the call
     how = _IndexOptions(include, exclude, labels, versions, restart, format, fields, key, missing, skip, index)
     if format == "packing":
         others = {**how.given((*_OF_SHARDS, "labels")), "restart": restart, "job": job, "part": part, "on": on}
+        others |= {"versions": versions}
         others["processes"] = processes != 1
         if given := [name for name, value in others.items() if value]:
             raise Unusable(f"{given[0]}= cannot be combined with format='packing', whose plan this process makes alone")
@@ -266,8 +267,7 @@ class _IndexOptions:
     def __post_init__(self) -> None:
         check_rule(self.labels)
         switch(self.restart, "restart")
-        if switch(self.versions, "versions") and self.format is not None:
-            raise Unusable("versions= records the versions of objects that are samples: leave it out with format=")
+        switch(self.versions, "versions")
         if self.format is not None and (self.include or self.exclude):
             raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
 
@@ -366,6 +366,7 @@ def _samples(
 ) -> Generator[_Kept]:
     """Yield the catalog of the samples in shards, and the journal of its walks."""
     shards = find_shards(url, how.format, {name: getattr(how, name) for name in _ARGUMENTS}, store)
+    shards = shards.pinned(versions=how.versions)
     shards = shards.sided(how.index, store, labels=how.labels is not None)
     # Keys of samples are kept only for labels.
     about = {"store": _identity(shards.source), "shards": shards.format.described(), "keys": how.labels is not None}
@@ -399,6 +400,8 @@ def _make_operation(
         raise Unusable("job= is for the samples inside shards: pass format=; listing objects needs no job")
     if how.restart:
         raise Unusable("restart= cannot be combined with job=: delete the records (penstock jobs rm), or choose others")
+    if how.versions:
+        raise Unusable("versions= cannot be combined with job=: leave one out")
     try:
         text = json.dumps(how.given(("format", *_OF_SHARDS, "labels")))
     except TypeError as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
+import tarfile
 from dataclasses import replace
 from itertools import chain, islice
 
@@ -293,7 +295,7 @@ class TestListing:
         ps.index(url, to, versions=True, store=versioned.store)
         _disturb(versioned, names)
         assert _contents(ps.Catalog.open(to, root=url), versioned.store) == wanted
-        refused(Unusable, "leave it out with format=", ps.index, url, to, versions=True, format="tar")
+        refused(Unusable, "cannot be combined with job=", ps.index, url, to, versions=True, format="tar", job=tmp_path)
 
     def test_profile_with_a_prefix_reads_versions(self, versioned, tmp_path, monkeypatch):
         names, wanted = _fill(versioned, 3)
@@ -305,6 +307,52 @@ class TestListing:
         _disturb(versioned, names[1:], deleted=names[:1])
         assert [each.key for each in catalog] == names
         assert _contents(catalog, None) == wanted
+
+
+def _tar(names, word):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name in names:
+            data = f"{word} {name}".encode()
+            member = tarfile.TarInfo(f"{name}.txt")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return file.getvalue()
+
+
+class TestShards:
+    @pytest.mark.parametrize("given", ["d/", "d/{a,b}.tar", "d/*.tar"])
+    def test_samples_in_shards_are_those_of_the_listing(self, versioned, given):
+        for shard, names in (("a", "123"), ("b", "456")):
+            _put(versioned, f"{shard}.tar", _tar(names, "first"))
+        options = {"fields": "txt", "versions": True, "store": versioned.store}
+        catalog = ps.Catalog.from_shards(f"{versioned.url}{given}", **options)
+        _put(versioned, "a.tar", _tar("123", "other"))
+        _delete(versioned, "b.tar")
+        wanted = [f"first {name}".encode() for name in "123456"]
+        assert catalog.versioned
+        assert _contents(catalog, versioned.store) == wanted
+        assert _contents(catalog[[5, 0]], versioned.store) == [wanted[5], wanted[0]]
+
+    def test_index_and_refresh_record_the_versions_of_shards(self, versioned, tmp_path):
+        _put(versioned, "a.tar", _tar("123", "first"))
+        options = {"fields": "txt", "versions": True, "store": versioned.store}
+        catalog = ps.index(f"{versioned.url}d/", tmp_path / "made", format="tar", **options)
+        _put(versioned, "b.tar", _tar("456", "first"))
+        catalog = catalog.refresh(store=versioned.store)
+        for shard in "ab":
+            _put(versioned, f"{shard}.tar", _tar("1", "other"))
+        assert len({entry.etag for entry in catalog if version_id(entry.etag)}) == 2
+        assert _contents(catalog, versioned.store) == [f"first {name}".encode() for name in "123456"]
+
+    def test_shards_from_before_versioning_have_the_null_version(self, bucket):
+        _put(bucket, "a.tar", _tar("1", "first"))
+        refused(Unusable, "not enabled", ps.Catalog.from_shards, f"{bucket.url}d/", versions=True, store=bucket.store)
+        _keep_versions(bucket)
+        catalog = ps.Catalog.from_shards(f"{bucket.url}d/", fields="txt", versions=True, store=bucket.store)
+        _put(bucket, "a.tar", _tar("1", "other"))
+        assert version_id(catalog[0].etag) == "null"
+        assert _contents(catalog, bucket.store) == [b"first 1"]
 
 
 class TestIdentities:

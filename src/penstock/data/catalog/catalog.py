@@ -236,15 +236,15 @@ class Catalog(Contents):
         labels: Rule | None = None,
         index: str | None = None,
         allow_empty: bool = False,
+        versions: bool = False,
         progress: bool | None = None,
         share: bool = True,
         store: StoreOptions | str | None = None,
     ) -> Catalog:
         """Find the samples inside shards, objects that hold many samples; nothing is copied or converted.
 
-        Of each shard, as much is read as is needed to find its samples: of a zip file its directory; of JSON lines
-        all bytes; of a tar or TFRecord file with samples below 256 KiB all bytes, otherwise the headers. Save the
-        catalog, and later runs read nothing of this.
+        Of a shard, as much is read as finds its samples: the directory of a zip file; all bytes of JSON lines, and of a
+        tar or TFRecord file with samples below 256 KiB, otherwise the headers. Save the catalog: opening it reads none.
 
         Args:
             urls: The shards: a prefix, below which all objects with the end of a shard are taken; a glob
@@ -266,9 +266,9 @@ class Catalog(Contents):
                 slash and its key: ``"train-0001.tar/cat/0017"``.
             index: Side indexes of tar files to read in place of the shards: ``"energon"`` (``x.tar.idx``) or
                 ``"wds2idx"`` (DALI's ``x.idx``). Some headers of each shard are compared with its index, and every
-                other when it is read. The URL of a wids JSON file: shards are walked, and must have as many samples
-                as it says.
+                other when it is read. The URL of a wids JSON file: shards are walked, and their samples counted.
             allow_empty: Return an empty catalog if the shards hold no sample.
+            versions: Record the version id of each shard, as for ``scan``: one request and a HEAD a shard.
             progress: Show a bar of shards and their bytes, where ``scan`` shows the number of objects.
             share: With a process group of several ranks, find the samples on one of them: see ``scan``.
             store: Options of the store, or the name of a profile; default: environment and profile.
@@ -278,8 +278,7 @@ class Catalog(Contents):
 
         Raises:
             NotFound: No shard was found; or the shards hold no sample, and ``allow_empty`` is False.
-            Damaged: A shard contradicts its format, a sample lacks a field, or a side index does not fit its
-                shard; the text names the place.
+            Damaged: A shard contradicts its format or its side index, or a sample lacks a field; the text says where.
             Unsupported: A shard has something that cannot be read by its place (a link, a compressed archive).
             Unusable: An argument is invalid, or the format is unknown.
 
@@ -293,11 +292,12 @@ class Catalog(Contents):
         given = [*urls] if isinstance(urls, Iterator) else urls
 
         def find() -> Catalog:
-            shards = find_shards(given, format, arguments, store).sided(index, store, labels=labels is not None)
+            shards = find_shards(given, format, arguments, store).pinned(versions=switch(versions, "versions"))
+            shards = shards.sided(index, store, labels=labels is not None)
             table = read_shard_indexes(shards, labels, progress=progress, allow_empty=allow_empty)
             return make_catalog(shards.source.root, shards.base, table)
 
-        said = ("from_shards", format, arguments, labels, index, allow_empty)
+        said = ("from_shards", format, arguments, labels, index, allow_empty, versions)
         return _share(given, said, store, find) if switch(share, "share") else find()
 
     @classmethod
@@ -392,7 +392,7 @@ class Catalog(Contents):
         if form is not None:
             if include or exclude:
                 raise Unusable("include= and exclude= are for objects: pass a glob as the URL of shards")
-            added = added_shards(source, prefix, form, keys[-1] if keys else b"")
+            added = added_shards(source, prefix, form, keys[-1] if keys else b"").pinned(versions=self.versioned)
             if not added.found:
                 return self
             return self + make_catalog(

@@ -264,8 +264,11 @@ class Versions(Protocol):
     ) -> Exchange[Page]:
         """List as ``List.list`` does, with etags that hold version ids; deleted objects are left out."""
 
-    def head_version(self, key: str, etag: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
-        """Describe a version; its etag is ``etag`` only if the ETags are equal."""
+    def head_version(self, key: str, etag: str = "", *, sums: bool = False) -> Exchange[ObjectMeta]:
+        """Describe a version; its etag is ``etag`` only if the ETags are equal.
+
+        With an empty ``etag`` describe the latest one, with an etag that holds its id.
+        """
 
 
 class Put(Protocol):

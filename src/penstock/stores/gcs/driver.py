@@ -328,6 +328,7 @@ class Google(Dialect):
     pin = _IF
     copy_pin = "x-goog-copy-source-if-generation-match"
     version_field = "generation"
+    version_header = "x-goog-generation"
     create = (_IF, "0")
     replace = _IF
     quotes = False

@@ -257,6 +257,7 @@ class Alibaba(Dialect):
     compares_writes = True
     copy_pin = "x-oss-copy-source-if-match"
     copy_root = "/"
+    version_header = "x-oss-version-id"
     create = ("x-oss-forbid-overwrite", "true")
     replace = ""
     conditions_begin = True

@@ -253,7 +253,7 @@ class _Below:
         found = self._inner.head(whole, sums=True) if sums else self._inner.head(whole)
         return _map_exchange(found, lambda meta: replace(meta, key=key))
 
-    def head_version(self, key: str, etag: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
+    def head_version(self, key: str, etag: str = "", *, sums: bool = False) -> Exchange[ObjectMeta]:
         found = self._inner.head_version(self._base + key, etag, sums=sums)
         return _map_exchange(found, lambda meta: replace(meta, key=key))
 

@@ -220,6 +220,7 @@ class Dialect:
         copy_pin: Header that binds a copy to a version of its source.
         copy_root: Prefix of the path of a copy's source, before the bucket.
         version_field: Field of the query that names a version id; empty if the service keeps no versions.
+        version_header: Header of an answer with the object's version id.
         create: Header and value that make a write fail if there is an object already.
         replace: Header that binds a write to the version it replaces; empty if the dialect has none.
         quotes: Versions are in quotes in ``pin``, ``copy_pin`` and ``replace``, as ETags are.
@@ -240,6 +241,7 @@ class Dialect:
     copy_pin = "x-amz-copy-source-if-match"
     copy_root = ""
     version_field = "versionId"
+    version_header = "x-amz-version-id"
     create = ("if-none-match", "*")
     replace = "if-match"
     quotes = True

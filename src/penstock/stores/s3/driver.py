@@ -94,15 +94,28 @@ class S3Driver(Reads):
 
     def head(self, key: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
         """Describe one object; ``sums`` also requests its checksum, which needs the key's rights if it is encrypted."""
-        return self.head_version(key, "", sums=sums)
+        return self._look_up(key, "", sums=sums)
 
-    def head_version(self, key: str, etag: str, *, sums: bool = False) -> Exchange[ObjectMeta]:
+    def head_version(self, key: str, etag: str = "", *, sums: bool = False) -> Exchange[ObjectMeta]:
+        found = self._look_up(key, etag, sums=sums)
+
+        def parse(response: Response) -> ObjectMeta:
+            meta = found.parse(response)
+            if etag:
+                return replace(meta, etag=etag) if meta.etag == tag_of(etag) else meta
+            # Without the header, the object is from before versions were kept.
+            version = response.headers.get(self._dialect.version_header, "null")
+            if not (is_strong(meta.etag) and is_strong(version)):
+                raise Damaged("the server names no version that a read could ask for", url=self.url(key))
+            return replace(meta, etag=f"{meta.etag}{VERSION}{version}")
+
+        return Exchange(found.request, parse)
+
+    def _look_up(self, key: str, etag: str, *, sums: bool) -> Exchange[ObjectMeta]:
         def parse(response: Response) -> ObjectMeta:
             if response.fault is not None or response.status != 200:  # noqa: PLR2004  OK
                 raise self._answers.error(response, "look up", key, etag)
-            headers = response.headers
-            meta = self._describe(key, headers, read_metadata(headers, self._metadata_prefix))
-            return replace(meta, etag=etag) if etag and meta.etag == tag_of(etag) else meta
+            return self._describe(key, response.headers, read_metadata(response.headers, self._metadata_prefix))
 
         headers = self._dialect.whole_headers if sums else None
         return Exchange(self._request("HEAD", key, query=self._version_query(etag), headers=headers), parse)

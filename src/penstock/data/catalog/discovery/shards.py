@@ -46,7 +46,7 @@ from penstock.errors import Changed, Damaged, InvalidURL, NotFound, PenstockErro
 from penstock.progress import bar
 from penstock.source import open_source
 from penstock.stores.urls import parse
-from penstock.values import PAUSE, Span, as_folder, switch
+from penstock.values import PAUSE, Span, as_folder, switch, tag_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -105,6 +105,20 @@ class Shards(NamedTuple):
     counts: Mapping[str, int] | None = None
     stated: Mapping[str, Stated] | None = None
     whole: bool = False
+
+    def pinned(self, *, versions: bool) -> Shards:
+        """Return these shards, with ``versions`` with version ids, which all later reads ask for: a HEAD for each."""
+        if not versions:
+            return self
+        source = self.source
+        source.check_versioned(self.base)
+        found = [
+            Shard(each.key, each.size, each.etag) for each in source.stat_versions([each.key for each in self.found])
+        ]
+        for now, then in zip(found, self.found, strict=True):
+            if now.size != then.size or then.etag not in ("", tag_of(now.etag)):
+                raise Changed("the shard was replaced meanwhile: repeat the call", url=source.url(now.key))
+        return self._replace(found=found)
 
     def sided(self, side: str | None, store: StoreOptions | str | None, *, labels: bool) -> Shards:
         """Return these shards with side indexes, or with the counts of a wids JSON file."""
