@@ -155,7 +155,7 @@ class Catalog(Contents):
             (120, ('3', '4'))
         """
         check_rule(labels)
-        if (group, fields, missing) != (None, None, "error"):
+        if group is not None or fields is not None or missing != "error":
             check_grouping(group, fields, missing)
         include, exclude, versions = globs(include), globs(exclude), switch(versions, "versions")
 
