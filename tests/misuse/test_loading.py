@@ -139,6 +139,15 @@ REFUSED = {
 }
 
 
+def test_epoch_without_a_batch_is_logged_once(catalog, caplog):
+    empty = loader(catalog, 400, tail="drop")
+    assert [list(empty), list(empty)] == [[], []]
+    assert [each for each in caplog.messages if "pass a smaller batch_size" in each] == [caplog.messages[0]]
+    caplog.clear()
+    assert list(ps.DataLoader(mapped(catalog)[:0], 4)) == []
+    assert not caplog.messages
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_invalid_loader_call_raises_with_advice(catalog, name):
     misuse, word, kind = (*REFUSED[name], Unusable)[:3]

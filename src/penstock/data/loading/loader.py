@@ -388,6 +388,8 @@ class DataLoader:
                     self._looks = 0
                     self._go_on(delivery.cursor)
             self._at = None
+            if not number and not len(self):
+                _warn_of_none(self._given, self._batches.plan)
             if number and delivery.cursor[:2] == (0, 0):
                 _note_order(self._given, self._batches.plan)
         except GeneratorExit:
@@ -648,12 +650,17 @@ class _WorkerBatches(TorchIterableDataset[Any]):
 
 
 def _apply(after: Callable[[Any], Any], deliveries: Iterator[Delivery]) -> Iterator[Delivery]:
-    for delivery in deliveries:
-        yield delivery._replace(batch=after(delivery.batch))
+    return (delivery._replace(batch=after(delivery.batch)) for delivery in deliveries)
 
 
 # Orders of the loaders that have ended epoch 0 of a dataset; None after a warning.
 _ended: WeakKeyDictionary[Any, set[str] | None] = WeakKeyDictionary()
+
+
+def _warn_of_none(dataset: object, plan: SamplingPlan) -> None:
+    if plan.samples and _ended.setdefault(dataset, set()) is not None:
+        _ended[dataset] = None
+        _LOG.warning("an epoch has no batch, since tail='drop' leaves out the only one: pass a smaller batch_size")
 
 
 def _note_order(dataset: object, plan: SamplingPlan) -> None:

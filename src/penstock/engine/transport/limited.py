@@ -80,7 +80,7 @@ class LimitedThreads(Threads):
         return super()._most() + len(self._lost)
 
     def _attempt(self, job: FlightJob) -> float | None:
-        if len(self._lost) >= _MOST_LOST:
+        if len(self._lost) >= _MOST_LOST and self._stuck() >= _MOST_LOST:
             words = f"{_MOST_LOST} calls of this store have never returned, so it gets no more: restart the program"
             return deliver(job.operation, Response(fault=TimedOut(words)))
         call = _TimedCall(job, self._ended)
@@ -97,6 +97,11 @@ class LimitedThreads(Threads):
         if response.fault is None:
             response.first_byte_s = monotonic() - call.began
         return deliver(job.operation, response)
+
+    def _stuck(self) -> int:
+        """Return how many calls run although their time is over; cancelled ones may return soon."""
+        before = monotonic() - self._limit_s
+        return sum(call.began < before for call in [*self._lost])
 
     def _look_out(self, me: object) -> None:
         serve()

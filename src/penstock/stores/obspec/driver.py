@@ -213,9 +213,10 @@ class ObspecDriver(FsspecDriver):
 
 
 def _describe(key: str, meta: Mapping[str, Any]) -> ObjectMeta:
-    found = parse_info(key, meta)
-    etag = meta.get("e_tag")
-    return ObjectMeta(key, found.size, str(etag) if etag else found.etag, found.modified)
+    etag, written = meta.get("e_tag"), meta.get("last_modified")
+    if not etag:
+        return parse_info(key, meta)
+    return ObjectMeta(key, int(meta["size"]), str(etag), written.timestamp() if written else None)
 
 
 def _take(result: Any, size: int) -> memoryview:  # noqa: ANN401  see ObspecDriver

@@ -42,7 +42,9 @@ class ForeignStore:
             pickle.dumps(self.value)
         except Exception as error:
             name = type(self.value).__name__
-            message = f"{name} cannot be pickled, so no other process can use it: {error}; read in threads (workers=0)"
+            message = (
+                f"{name} cannot be pickled, so no other process can use it: {error}; read in threads (num_workers=0)"
+            )
             raise Unusable(message) from error
         return ForeignStore, (self.value,)
 
