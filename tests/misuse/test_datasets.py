@@ -42,6 +42,7 @@ async def later(sample):
 
 # The call, a word of the error, and its kind where it is not Unusable.
 REFUSED = {
+    "a dataset to split": (lambda c, _: mapped(c).split(0.9), "write dataset.catalog.split(0.9)", AttributeError),
     "a text as an index": (lambda c, _: mapped(c)["0"], "an index must be an integer or a slice, got a str", TypeError),
     "a float as an index": (lambda c, _: mapped(c)[1.0], "got a float; samples are numbered from 0", TypeError),
     "datasets one by one in a mixture": (lambda c, _: ps.Mix(mapped(c), mapped(c)), 'such as Mix({"a": a, "b": b})'),

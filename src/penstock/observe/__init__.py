@@ -63,5 +63,7 @@ _LATE = {
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  of ``data/loading``
     if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from penstock.options.typed import suggest_word
+
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{suggest_word(name, __all__)}")
     return getattr(import_module(f"penstock.{_LATE[name]}"), name)

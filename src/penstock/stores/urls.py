@@ -154,6 +154,8 @@ def parse(url: str | os.PathLike[str]) -> Location:
         if store is None:
             raise _unknown(text, head)
         return Location(head, *store.split(rest))
+    if text.startswith("arn:") and (advice := _suggest_url(text, "arn")):
+        raise InvalidURL(f"an ARN is not a URL{advice}")
     if _is_collapsed(text):
         message = (
             f"neither a URL nor a plain path: a URL has '://' after its scheme ({_list_schemes()}) and is a str "
@@ -255,6 +257,8 @@ def _list_schemes() -> str:
 
 def _bucket_fault(location: Location, store: Store) -> str:
     """Return the fault of a bucket that every store refuses; empty if only the store's own rule is broken."""
+    if location.bucket.startswith("arn:"):
+        return "an ARN cannot be a bucket: write the name of the bucket, or the alias of the access point"
     ports = not store.bucket_fault("host:80")  # its buckets are hosts
     place, what = ("host", "credentials") if ports else ("bucket", "credentials and ports")
     if "@" in location.bucket or (":" in location.bucket and not ports):

@@ -233,6 +233,7 @@ _ELSEWHERE = {
     "cache": "pass store=ps.StoreOptions(cache=ps.CacheOptions(…))",
     "take": "slice a MapDataset, dataset[:n]",
     "skip": "slice a MapDataset, dataset[n:]",
+    **dict.fromkeys(("split", "train_test_split", "random_split"), "write dataset.catalog.split(0.9)"),
     "shard": "ranks and workers share samples automatically",
 }
 

@@ -33,6 +33,9 @@ _MIB, _GIB = 1 << 20, 1 << 30
 _CONSOLE = re.compile(
     r"https?://(?:[a-z0-9-]+\.)?console\.aws\.amazon\.com/s3/(?:buckets|object)/([^/?#]+)/?\??([^#]*)", re.IGNORECASE
 )
+_ARN = re.compile(r"arn:aws[a-z-]*:s3:(?:::(.+))?")
+# Schemes that other tools have for servers in S3's dialect.
+_SPEAKS_S3 = re.compile(r"(?:minio|ceph|wasabi|garage|spaces|cosn?|obs|tos|bos|ks3)://([^?#]*)", re.IGNORECASE)
 _AWS = re.compile(r"https?://(?:([^/@:?#]+)\.)?s3[.-][^/@:?#]*amazonaws\.com(?:\.cn)?(?::\d+)?/([^?#]*)", re.IGNORECASE)
 
 
@@ -133,6 +136,10 @@ class AWS(S3):
         if match := _CONSOLE.match(text):
             prefix = parse_qs(match[2]).get("prefix", [""])[0]
             return f"for these objects write s3://{match[1]}/{prefix}"
+        if match := _ARN.match(text):
+            return f"write s3://{match[1] or 'ALIAS/key, with the alias of the access point'}"
+        if match := _SPEAKS_S3.match(text):
+            return f"write s3://{match[1]} and pass S3Options(endpoint=…) (--endpoint, AWS_ENDPOINT_URL)"
         return ""
 
     def shared(self) -> AWS:
