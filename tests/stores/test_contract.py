@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -37,9 +38,34 @@ def _of(row):
     return store
 
 
+def _bucket_of(row, *, versions=False):
+    """Return a fixture of the contract: a driver of a bucket that was never made, or keeps versions; else None."""
+    if row.name not in (("moto", "ceph") if versions else ("moto", "ceph", "azurite", "s3")):
+        return None
+
+    @pytest.fixture
+    def opened(self, request):
+        del self
+        place = row.open(row, request)
+        url = place.url
+        if versions:
+            client = request.getfixturevalue(f"{row.name}_server").client()
+            client.put_bucket_versioning(Bucket=url.split("/")[2], VersioningConfiguration={"Status": "Enabled"})
+        else:
+            url = f"{url[:-1]}-{uuid.uuid4().hex[:8]}/"
+        with open_source(url, place.store)[0] as source:
+            fetcher = source._fetcher()
+            fetcher.driver.abilities = replace(fetcher.driver.abilities, form=row.form)
+            yield fetcher.driver, fetcher._transport
+
+    return opened
+
+
 CONTRACTS = {row: f"Test{row.name.title().replace('-', '')}" for row in EMULATORS.values() if row.provider}
 for row, name in CONTRACTS.items():
     own = {"__doc__": f"On {row.about}.", "__module__": __name__, **row.promises, "store": _of(row)}
+    own |= {"unmade": fixture} if (fixture := _bucket_of(row)) else {}
+    own |= {"versioned": fixture} if (fixture := _bucket_of(row, versions=True)) else {}
     found = type(name, (DriverContract,), own)
     globals()[name] = pytest.mark.ceph(found) if row.name == "ceph" else found
 del found

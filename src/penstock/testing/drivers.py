@@ -12,6 +12,7 @@ from penstock.engine.buffer import Buffer
 from penstock.engine.contracts.driver import (
     UNKNOWN_BYTES,
     Attributes,
+    Buckets,
     Copy,
     Delete,
     List,
@@ -21,11 +22,12 @@ from penstock.engine.contracts.driver import (
     Put,
     Suffix,
     UploadPart,
+    Versions,
 )
 from penstock.engine.support import supports
 from penstock.engine.waiting import Inbox
 from penstock.errors import AlreadyExists, Changed, NotFound, PenstockError, PreconditionFailed, Truncated, Unusable
-from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Span
+from penstock.values import UNKNOWN_SIZE, ObjectMeta, Page, Span, tag_of, version_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -201,6 +203,16 @@ class Setting:
     def writer(self, store: tuple[Driver, Transport]) -> tuple[Driver, Transport]:
         """Return the driver and transport that write objects for reading: the store's, unless it is read-only."""
         return store
+
+    @pytest.fixture
+    def unmade(self) -> tuple[Driver, Transport]:
+        """Return a driver of a bucket that was never made; override this if it has the verbs ``Buckets``."""
+        pytest.skip("no bucket to make")
+
+    @pytest.fixture
+    def versioned(self) -> tuple[Driver, Transport]:
+        """Return a driver of a bucket that keeps versions; override this if it has the verbs ``Versions``."""
+        pytest.skip("no bucket that keeps versions")
 
     @pytest.fixture
     def trial(self, store: tuple[Driver, Transport], writer: tuple[Driver, Transport]) -> Trial:
@@ -630,7 +642,49 @@ class Copying(Setting):
         assert trial.get("to") == b"new bytes"
 
 
-class DriverContract(ReadingTests, ListingTests, Writing, Copying, Uploading):
+class BucketTests(Setting):
+    """Tests of a bucket: made and removed, and the versions that it keeps."""
+
+    def test_a_made_bucket_holds_objects_until_it_is_removed(self, unmade: tuple[Driver, Transport]) -> None:
+        """Check that a bucket is not there before, and gone after."""
+        trial = Trial(*unmade)
+        driver = trial.verb(Buckets)
+        with pytest.raises(NotFound):
+            trial.get("key")
+        trial.do(driver.make_bucket())
+        trial.put("key", b"bytes")
+        assert trial.keys() == ["key"]
+        trial.do(trial.verb(Delete).delete("key"))
+        trial.do(driver.remove_bucket())
+        with pytest.raises(NotFound):
+            trial.get("key")
+
+    def test_a_version_is_read_by_its_id(self, versioned: tuple[Driver, Transport]) -> None:
+        """Check reads of an object that was replaced and deleted, that the ETag counts, and what is listed."""
+        trial = Trial(*versioned)
+        driver = trial.verb(Versions)
+        assert trial.do(driver.versioning(""))
+        for data in (b"the first bytes", b"other bytes"):
+            trial.put_all(["a", "b"])
+            trial.put("key", data)
+        entries = trial.do(driver.list_versions("", start_after="a")).entries
+        assert [(each.key, each.size) for each in entries] == [("b", 1), ("key", 11)]
+        etag = entries[-1].etag
+        assert trial.do(driver.head_version("key")).etag == etag
+        assert (tag_of(etag), bool(version_id(etag))) == (trial.head("key").etag, True)
+        trial.put("key", b"bytes that replace these")
+        trial.do(trial.verb(Delete).delete("key"))
+        assert trial.get("key", etag) == trial.read("key", 0, 11, etag, whole=True) == b"other bytes"
+        assert (trial.read("key", 6, 11, etag), trial.read("key", 0, 0, etag)) == (b"bytes", b"")
+        assert trial.do(driver.head_version("key", etag)).size == len(b"other bytes")
+        assert not trial.do(driver.list_versions("k")).entries
+        with pytest.raises(Changed):
+            trial.read("key", 0, 5, f"0{etag}")
+        with pytest.raises((NotFound, Unusable)):
+            trial.read("key", 0, 5, f"{etag}0")
+
+
+class DriverContract(ReadingTests, ListingTests, Writing, Copying, Uploading, BucketTests):
     """All promises of a driver, one test each. A test of a verb that the driver lacks is skipped, and names the verb.
 
     A subclass whose name begins with ``Test`` overrides ``store``::
@@ -641,5 +695,6 @@ class DriverContract(ReadingTests, ListingTests, Writing, Copying, Uploading):
                 return MyDriver(...), Threads()
 
     A read-only store is filled by a second driver, which the fixture ``writer`` returns. The class attributes name the
-    keys that the store holds and the promises that its server does not keep (``penstock.testing.drivers``).
+    keys that the store holds and the promises that its server does not keep (``penstock.testing.drivers``); further
+    fixtures are buckets to be made, and buckets that keep versions.
     """
