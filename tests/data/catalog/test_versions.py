@@ -7,7 +7,7 @@ import json
 import pickle
 import tarfile
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 
 import numpy as np
 import pytest
@@ -297,6 +297,16 @@ class TestListing:
         assert _contents(ps.Catalog.open(to, root=url), versioned.store) == wanted
         refused(Unusable, "cannot be combined with job=", ps.index, url, to, versions=True, format="tar", job=tmp_path)
 
+    def test_packed_samples_are_those_of_the_catalog(self, versioned, tmp_path):
+        names = [f"{at}.txt" for at in range(4)]
+        for name in names:
+            _put(versioned, name, name.encode())
+        catalog = _scan(versioned)
+        _disturb(versioned, names[:2], deleted=names[2:])
+        ps.pack(catalog, tmp_path / "packed", store=versioned.store)
+        packed = ps.MapDataset.from_shards(tmp_path / "packed", fields="txt")
+        assert [packed[at].read() for at in range(4)] == [name.encode() for name in names]
+
     def test_profile_with_a_prefix_reads_versions(self, versioned, tmp_path, monkeypatch):
         names, wanted = _fill(versioned, 3)
         monkeypatch.chdir(tmp_path)
@@ -418,6 +428,37 @@ def test_version_ids_cost_their_length(tmp_path):
     opened = ps.Catalog.open(tmp_path / "versioned", root="s3://bucket/d/")
     assert opened[count - 1].etag == f"{tags[-1]}{VERSION}{ids[-1]}"
     assert not plain.versioned
+
+
+MARKED = {
+    "one form": [f"{at:032x}{VERSION}{at:032d}" for at in range(100)],
+    "parts": [f"{at:032x}{'-2' * (at % 3)}{VERSION}{'v' * (1 + at % 5)}" for at in range(100)],
+    "some": [f"{at:032x}{VERSION * (at % 2)}{'null' * (at % 2)}" for at in range(100)],
+    "marks within ids": [f"a{VERSION}b{VERSION}c", f"aaaaaaaaa b{VERSION}c", f"a{VERSION}b{VERSION}c"],
+    "empty etags": [f"{VERSION}v{at}" for at in range(100)],
+    "few of many": [*["e"] * 40_000, f"e{VERSION}v", ""],
+}
+
+
+@pytest.mark.parametrize("kind", MARKED)
+def test_etags_with_ids_are_kept_byte_for_byte(tmp_path, kind):
+    given = MARKED[kind]
+    catalog = _made(given)
+    catalog.save(tmp_path / "saved")
+    opened = ps.Catalog.open(tmp_path / "saved", root="s3://bucket/d/")
+    order = np.random.default_rng(0).permutation(len(given))
+    assert catalog.versioned
+    assert catalog.fingerprint == opened.fingerprint
+    for each in (catalog, opened, pickle.loads(pickle.dumps(catalog))):
+        assert [entry.etag for entry in each] == given
+    opened[order].save(tmp_path / "mixed")
+    mixed = ps.Catalog.open(tmp_path / "mixed", root="s3://bucket/d/")
+    assert [entry.etag for entry in mixed] == [given[at] for at in order]
+    ends, data = catalog._table.etags.joined(order)
+    assert [data[start:stop].tobytes().decode() for start, stop in pairwise(ends.tolist())] == [
+        given[at] for at in order
+    ]
+    assert catalog.diff(opened).changed.sizes.size == 0
 
 
 @pytest.mark.parametrize(
