@@ -190,9 +190,10 @@ class LeRobotDataset(FrameDataset):
         except PenstockError as error:
             error.url = error.url or videos.url_of(file)
             raise
-        frames = torch.from_numpy(pictures).permute(0, 3, 1, 2).contiguous()
-        frames = frames if self._uint8 else frames.to(torch.float32).div_(255.0)
-        return frames.squeeze(0)
+        frames: NDArray[Any] = pictures.transpose(0, 3, 1, 2)
+        # Not by torch, whose threads would wait for those that decode.
+        frames = np.ascontiguousarray(frames) if self._uint8 else np.divide(frames, 255, dtype=np.float32, order="C")
+        return torch.from_numpy(frames).squeeze(0)
 
 
 def _check_fields(fields: object) -> tuple[str, ...] | None:
