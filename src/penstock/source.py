@@ -267,17 +267,14 @@ class Source:
         fetcher = self._fetcher()
         return fetcher.run(head_with_sums(fetcher.driver, key) if sums else partial(fetcher.driver.head, key))
 
-    def stat_many(self, keys: Sequence[str]) -> list[ObjectMeta]:
-        """Return objects' metadata, in order: one request each, up to 256 in flight; raise the first error in order."""
-        with operation("stat", self.url, ""):
-            fetcher = self._fetcher()
-            return [looking.result() for looking in each_key(fetcher, keys, fetcher.driver.head)]
+    def stat_many(self, keys: Sequence[str], *, versions: bool = False) -> list[ObjectMeta]:
+        """Return objects' metadata, in order: one request each, up to 256 in flight; raise the first error in order.
 
-    def stat_versions(self, keys: Sequence[str]) -> list[ObjectMeta]:
-        """Return what ``stat_many`` returns, with etags that hold version ids."""
+        With ``versions``, the etags hold version ids.
+        """
         with operation("stat", self.url, ""):
             fetcher = self._fetcher()
-            verb = require(fetcher.driver, Versions, keys[0] if keys else "").head_version
+            verb = require(fetcher.driver, Versions).head_version if versions else fetcher.driver.head
             return [looking.result() for looking in each_key(fetcher, keys, verb)]
 
     def stat_existing(self, keys: Sequence[str]) -> list[ObjectMeta | None]:

@@ -121,3 +121,19 @@ def test_rows_of_packed_documents_are_planned(penstock, tmp_path):
         done = penstock(*words, *more)
         assert done.returncode != 0, more
         assert said in done.stderr, done.stderr
+
+
+def test_versions_are_recorded_shown_and_refused_where_there_are_none(penstock, tree, bucket, tmp_path):
+    to = str(tmp_path / "a.catalog")
+    bucket.client.put_object(Bucket=bucket.name, Key="d/a", Body=b"first")
+    done = penstock("index", f"{bucket.url}d/", to, "--versions", bucket=bucket)
+    assert (done.returncode, "versioning of the bucket is not enabled" in done.stderr) == (2, True), done.stderr
+    bucket.client.put_bucket_versioning(Bucket=bucket.name, VersioningConfiguration={"Status": "Enabled"})
+    done = penstock("index", f"{bucket.url}d/", to, "--versions", bucket=bucket)
+    assert done.returncode == 0, done.stderr
+    assert "version ids are recorded" in penstock("catalog", "show", to).stdout
+    assert json.loads(penstock("catalog", "show", to, "--json").stdout)["versions"] is True
+    done = penstock("index", f"{tree}/", to, "--versions")
+    assert (done.returncode, "cannot read versions by id" in done.stderr) == (2, True), done.stderr
+    done = penstock("index", f"{tree}/", to, "--refresh", "--versions")
+    assert (done.returncode, "--versions cannot be changed by --refresh" in done.stderr) == (2, True), done.stderr

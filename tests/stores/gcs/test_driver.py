@@ -32,7 +32,7 @@ from penstock.errors import (
     Unauthenticated,
     Unsupported,
 )
-from penstock.options import RetryOptions, TransportOptions, WriteOptions
+from penstock.options import ReadOptions, RetryOptions, TransportOptions, WriteOptions
 from penstock.source import open_source
 from penstock.stores.gcs.driver import GOOGLE_CODES, Crc32c, GCSDriver, Google, ServiceToken, stored_sum
 from penstock.stores.gcs.options import GCSOptions
@@ -44,7 +44,7 @@ from penstock.testing.faults import FAULTS, FaultServer, Match, Settings
 from penstock.testing.faults.amazon import Scheme, check_signature
 from penstock.testing.faults.message import Refused, Request
 from penstock.testing.servers import Scripted, reply
-from penstock.values import VERSION, Checksum, Span
+from penstock.values import VERSION, Checksum, Span, version_id
 from tests.refusals import refused
 from tests.servers.google import TokenServer
 from tests.stores.gcs.keys import EMAIL, new_key
@@ -528,3 +528,23 @@ class TestGenerations:
         assert exchange.request.url.endswith("/bucket?versioning=")
         body = f"<VersioningConfiguration>{status and f'<Status>{status}</Status>'}</VersioningConfiguration>"
         assert exchange.parse(Response(200, {}, body.encode())) is kept
+
+    def test_signed_reads_in_parts_are_compared_with_the_checksum_of_their_generation(self, server, kind, bucket):
+        data = bytes(range(250)) * 1000
+        options = _options(server, kind, read=ReadOptions(split_bytes=100_000))
+        with open_source(f"gs://{bucket}/", options)[0] as source:
+            source.put("a b", data)
+            [page] = _pages(source)
+            [found] = page.entries
+            assert version_id(found.etag) == source.head("a b").etag
+            span = Span("a b", 0, len(data), found.etag, whole=True)
+            assert source.read(span) == data
+            assert source.read(Span("a b", -200_000, None, found.etag)) == data[-200_000:]
+            server.put(bucket, "a b", data[::-1])
+            refused(Changed, "has changed", source.read, span)
+
+
+def _pages(source):
+    with source.pager(versions=True) as pages:
+        pages.start("")
+        return [page for _, page in pages.take()]

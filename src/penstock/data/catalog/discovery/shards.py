@@ -112,9 +112,8 @@ class Shards(NamedTuple):
             return self
         source = self.source
         source.check_versioned(self.base)
-        found = [
-            Shard(each.key, each.size, each.etag) for each in source.stat_versions([each.key for each in self.found])
-        ]
+        metas = source.stat_many([each.key for each in self.found], versions=True)
+        found = [Shard(meta.key, meta.size, meta.etag) for meta in metas]
         for now, then in zip(found, self.found, strict=True):
             if now.size != then.size or then.etag not in ("", tag_of(now.etag)):
                 raise Changed("the shard was replaced meanwhile: repeat the call", url=source.url(now.key))
