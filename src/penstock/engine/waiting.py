@@ -128,7 +128,13 @@ class Inbox:
 
 
 class Revocable(Protocol):
-    """A running ``Work`` that may be cancelled until it takes effect."""
+    """A running ``Work`` that may be cancelled until it takes effect.
+
+    Attributes:
+        extra_s: Seconds by which its time limit, if it has one, is longer than usual.
+    """
+
+    extra_s: float
 
     def begin(self) -> None:
         """Begin to take effect; raise ``Cancelled`` if it was cancelled before."""
@@ -139,6 +145,13 @@ class Revocable(Protocol):
 def set_current_work(work: Revocable | None) -> None:
     """Set the ``Work`` that this thread carries out, for ``irrevocable``."""
     _here.work = work
+
+
+def allow_time(seconds: float) -> None:
+    """Extend the time limit of the ``Work`` that this thread carries out: for a call that moves many bytes."""
+    work: Revocable | None = getattr(_here, "work", None)
+    if work is not None:
+        work.extra_s += seconds
 
 
 class irrevocable:  # noqa: N801  a context manager, lower case as in contextlib; not a generator, since every file uses one

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.engine.contracts.exchange import Work
 from penstock.engine.transport.limited import LimitedThreads
+from penstock.engine.waiting import allow_time
 from penstock.errors import Cancelled, TimedOut
 from tests.children import in_child
 from tests.engine.transport.calls import Once, carry
@@ -35,6 +36,20 @@ def test_call_that_does_not_return_times_out_and_others_go_on(gate):
     gate.set()
     until(lambda: not threads._lost)
     assert carry(threads, Once(Work(lambda: 3)))[0].body == 3
+
+
+def test_call_that_moves_many_bytes_may_take_longer(gate):
+    threads = LimitedThreads(2, 0.05)
+
+    def work():
+        allow_time(3600)
+        return gate.wait(60)
+
+    slow, stuck = Once(Work(work)), Once(Work(lambda: gate.wait(60)))
+    threads.submit([slow, stuck])
+    assert type(stuck.wait().fault) is TimedOut
+    gate.set()
+    assert slow.wait().body is True
 
 
 def test_timed_out_call_is_tried_again_and_its_late_answer_dropped(gate):

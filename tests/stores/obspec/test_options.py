@@ -38,6 +38,17 @@ def test_options_are_secret_and_pickled_for_workers_only():
     assert Source(parse("obspec://box/"), other).address("x") not in addresses
 
 
+class Kept:
+    """A store that is pickled with its objects, here none."""
+
+    get = head = list = repr
+
+
+def test_stores_that_are_pickled_with_their_objects_are_not_one_store():
+    one, other = ({Source(parse("obspec://box/"), options(Kept())).address("x")} for _ in range(2))
+    assert one.isdisjoint(other)
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

@@ -87,7 +87,8 @@ class LimitedThreads(Threads):
         self._calls[call] = None
         if self._lookout is None:
             self._lookout = me = object()
-            start_thread(self._look_out, me)
+            if not start_thread(self._look_out, me):
+                self._lookout = None
         response = attempt(job)
         self._calls.pop(call, None)
         if not call.claim():
@@ -101,7 +102,7 @@ class LimitedThreads(Threads):
     def _stuck(self) -> int:
         """Return how many calls run although their time is over; cancelled ones may return soon."""
         before = monotonic() - self._limit_s
-        return sum(call.began < before for call in [*self._lost])
+        return sum(call.began + call.job.extra_s < before for call in [*self._lost])
 
     def _look_out(self, me: object) -> None:
         serve()
@@ -122,7 +123,7 @@ class LimitedThreads(Threads):
         for call in calls:
             if call.job.cancelled and not call.job.takes_effect:
                 self._give_up(call, Cancelled("cancelled"))
-            elif now - call.began > self._limit_s:
+            elif now - call.began > self._limit_s + call.job.extra_s:
                 self._give_up(call, TimedOut(f"the call did not return within {self._limit_s:g} s (patience_s)"))
         if (watch := self._watched_by) is None or not calls:
             return _SELDOM_S

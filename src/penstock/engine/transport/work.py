@@ -36,11 +36,12 @@ _all: WeakSet[Threads] = WeakSet()
 class FlightJob:
     """An operation in flight and its cancellation flag; threads share only queues and sets, which are written in C."""
 
-    __slots__ = ("cancelled", "delay_s", "off", "operation", "takes_effect")
+    __slots__ = ("cancelled", "delay_s", "extra_s", "off", "operation", "takes_effect")
 
     def __init__(self, operation: Operation, delay_s: float = 0.0) -> None:
         self.operation = operation
         self.delay_s = delay_s
+        self.extra_s = 0.0
         self.cancelled = False
         self.takes_effect = False
         self.off = Wakeup()

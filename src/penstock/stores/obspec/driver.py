@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.contracts.driver import UNKNOWN_BYTES
-from penstock.engine.waiting import irrevocable
+from penstock.engine.waiting import allow_time, irrevocable
 from penstock.errors import Changed, Damaged, InvalidURL, NotFound, Truncated, Unsupported, Unusable
 from penstock.stores.direct import blocking, direct, reading, too_large
 from penstock.stores.fsspec.driver import FsspecDriver, Spool, make_page, parse_info
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Items = list[ObjectMeta | str]
 
+# Calls that move bytes get a second more for so many.
+_SLOW_BYTES = 1 << 20
 _LATER = "the object has changed since it was listed or opened"
 
 
@@ -137,9 +139,12 @@ class ObspecDriver(FsspecDriver):
     @blocking
     def copy(self, source: str, key: str, etag: str = "") -> str:
         with self._using("copy", source) as (store, path):
-            if etag not in ("", found := self._look(store, path, source).etag):
+            meta = self._look(store, path, source)
+            found, size = meta.etag, meta.size
+            if etag not in ("", found):
                 raise Changed(_LATER)
         with self._using("write", key) as (store, target):
+            allow_time(size / _SLOW_BYTES)
             with irrevocable():
                 store.copy(path, target)
             with self._located("copy", source):
@@ -160,6 +165,7 @@ class ObspecDriver(FsspecDriver):
             return version
 
     def _write(self, path: str, file: bytes | Path, attributes: Attributes) -> str:
+        allow_time((len(file) if isinstance(file, bytes) else file.stat().st_size) / _SLOW_BYTES)
         mode: Any = None
         if self.abilities.form != "none":
             mode = (
@@ -220,6 +226,7 @@ def _describe(key: str, meta: Mapping[str, Any]) -> ObjectMeta:
 
 
 def _take(result: Any, size: int) -> memoryview:  # noqa: ANN401  see ObspecDriver
+    allow_time(size / _SLOW_BYTES)
     data = memoryview(result.buffer()).cast("B")
     if data.nbytes > size:
         raise Damaged(f"{size} bytes were requested, but the store returned {data.nbytes}")

@@ -62,8 +62,8 @@ class ObspecOptions(StoreOptions):
     """A store of another library with obspec's methods, for ``obspec://name/key``: its paths are the keys.
 
     The bucket of the URL names the store in messages, and is your choice. Of the transport options, ``connections``
-    applies: the calls at once, at most 64. A call that takes longer than ``RetryOptions.patience_s`` ends with
-    ``TimedOut``.
+    applies: the calls at once, at most 64. A call that takes longer than ``RetryOptions.patience_s``, and a second for
+    each MiB that it moves, ends with ``TimedOut``.
 
     Attributes:
         store: The store, such as ``obstore.store.S3Store(…)``. Counts as a secret.
