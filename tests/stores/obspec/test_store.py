@@ -161,6 +161,28 @@ def _data(sample):
     return bytes(sample.data)
 
 
+def test_mixture_over_foreign_stores_resumes_from_a_checkpoint_in_one():
+    theirs = MemoryStore()
+    for number in range(8):
+        theirs.put(f"{number % 2}/{number}.bin", b"%d" % number)
+    store = options(theirs)
+
+    def loader():
+        place = "obspec://box/{}/"
+        parts = {each: ps.MapDataset.from_prefix(place.format(each), store=store, transform=_data) for each in "01"}
+            name: ps.MapDataset.from_prefix(f"obspec://box/{name}/", store=store, transform=_data) for name in "01"
+        }
+        return ps.DataLoader(ps.Mix(parts), 2, shuffle=True, collate_fn=list)
+
+    first, second = loader(), loader()
+    run = ps.CheckpointManager("obspec://box/run/", store=store)
+    batches = iter(first)
+    next(batches)
+    run.save(1, {"weight": np.ones(3)}, loader=first)
+    assert run.restore(loader=second)["weight"].tolist() == [1.0] * 3
+    assert list(second) == list(batches)
+
+
 def test_zarr_reads_a_foreign_store_through_penstock_and_back():
     import zarr
     from zarr.storage import ObjectStore
