@@ -170,8 +170,6 @@ def test_mixture_over_foreign_stores_resumes_from_a_checkpoint_in_one():
     def loader():
         place = "obspec://box/{}/"
         parts = {each: ps.MapDataset.from_prefix(place.format(each), store=store, transform=_data) for each in "01"}
-            name: ps.MapDataset.from_prefix(f"obspec://box/{name}/", store=store, transform=_data) for name in "01"
-        }
         return ps.DataLoader(ps.Mix(parts), 2, shuffle=True, collate_fn=list)
 
     first, second = loader(), loader()
