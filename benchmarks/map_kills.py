@@ -29,8 +29,9 @@ from tests.servers.ray_cluster import RayCluster
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_KINDS = ("worker", "driver")
 _ROWS, _PARTS = 1600, 16
-_LONGEST_S = 30  # of a call, which takes some 5 s
+_LONGEST_S = 120  # of a call, which takes some 5 s alone on the machine
 # Each row tells who is at work, and how far all are.
 _ROW = """
 import os, sys, time
@@ -84,11 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--histories", type=int, default=10, help="of each kind of kill (default %(default)s)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of when is killed")
     parser.add_argument("--sides", nargs="+", choices=_PROGRAMS, default=[*_PROGRAMS], help="default: all")
+    parser.add_argument("--kinds", nargs="+", choices=_KINDS, default=_KINDS, help="of what is killed (default: all)")
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}; of {_ROWS:,} rows, those lost and doubled, for each call or history that has any")
     print("side | killed | of calls that ended well | failed | did not end | in the end")
     with RayCluster.start(2) as cluster:
-        for side, kind in product(options.sides, ("worker", "driver")):
+        for side, kind in product(options.sides, options.kinds):
             draw = random.Random(f"{options.seed} {kind}")
             found = [*filter(None, (_history(side, kind, cluster, draw) for _ in range(options.histories)))]
             # The call of a driver that is killed cannot end well.

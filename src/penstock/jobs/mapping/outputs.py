@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     Outputs = Iterator[tuple[SourceSample, Any]]
 
-TOKEN_ENDS = (".bin", ".loss", ".idx")
 OURS = re.compile(r"shard-\d{6}\.(?:bin|loss|idx|jsonl|tar|parquet|mds)")
 _SEND_BYTES = 1 << 20
 _MOST_TOKENS = (1 << 31) - 1  # of a document: its length has 32 bits
