@@ -98,7 +98,7 @@ def open_file(path: Path) -> Any:
     return container
 
 
-def read_clips(server: FaultServer, order: object, frames: int, factors: list[float]) -> int:
+def read_clips(server: FaultServer, order: bool | ps.order.Lanes, frames: int, factors: list[float]) -> int:
     """Read an epoch; note its bytes as a multiple of those of the files."""
     clips = ps.VideoDataset.from_shards(
         "s3://videos/", frames=frames, transform=lambda clip: clip.frames, store=server.store
@@ -111,12 +111,13 @@ def read_clips(server: FaultServer, order: object, frames: int, factors: list[fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--files", type=int, default=8)
+    parser.add_argument("--files", type=int, default=24, help="short epochs show the opening of the dataset")
+    parser.add_argument("--distances", type=int, nargs="+", default=(2, 12), help="frames from key frame to key frame")
     parser.add_argument("--count", type=int, default=240, help="frames of a file")
     parser.add_argument("--frames", type=int, default=16, help="frames of a clip")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, of which medians are printed")
     arguments = parser.parse_args()
-    for g in (2, 12):
+    for g in arguments.distances:
         files = [encode(arguments.count, g, number) for number in range(arguments.files)]
         with tempfile.TemporaryDirectory() as folder:
             paths = [Path(folder, f"{number}.mp4") for number in range(len(files))]
