@@ -98,7 +98,7 @@ def open_file(path: Path) -> Any:
     return container
 
 
-def read_clips(server: FaultServer, order: bool | ps.order.Lanes, frames: int, factors: list[float]) -> int:
+def read_clips(server: FaultServer, order: Any, frames: int, factors: list[float]) -> int:
     """Read an epoch; note its bytes as a multiple of those of the files."""
     clips = ps.VideoDataset.from_shards(
         "s3://videos/", frames=frames, transform=lambda clip: clip.frames, store=server.store
