@@ -88,7 +88,8 @@ class RequestStarted(Event):
         id: Unique in this process, among operations and requests.
         parent: ``id`` of the operation that the request belongs to; 0: none.
         verb: Verb of the driver: ``read``, ``get``, ``head``, ``list``, ``put``, ``create``, ``part``, ``copy_part``,
-            ``complete``, ``abort``, ``copy``, ``delete`` or ``uploads``.
+            ``complete``, ``abort``, ``copy``, ``delete``, ``uploads``, ``versioning``, ``list_versions`` or
+            ``head_version``.
         attempt: From 1.
 
     Example:

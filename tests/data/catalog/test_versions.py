@@ -297,6 +297,16 @@ class TestListing:
         assert _contents(ps.Catalog.open(to, root=url), versioned.store) == wanted
         refused(Unusable, "cannot be combined with job=", ps.index, url, to, versions=True, format="tar", job=tmp_path)
 
+    def test_manifest_with_ids_reads_these_versions(self, versioned, tmp_path):
+        names, wanted = _fill(versioned, 3)
+        lines = [json.dumps({"key": each.key, "size": each.size, "etag": each.etag}) for each in _scan(versioned)]
+        (tmp_path / "all.jsonl").write_text("\n".join(lines))
+        _disturb(versioned, names)
+        options = {"base": versioned.url, "store": versioned.store}
+        dataset = ps.MapDataset.from_manifest(tmp_path / "all.jsonl", **options)
+        assert dataset.catalog.versioned
+        assert [dataset[at].read() for at in range(3)] == wanted
+
     def test_packed_samples_are_those_of_the_catalog(self, versioned, tmp_path):
         names = [f"{at}.txt" for at in range(4)]
         for name in names:

@@ -163,7 +163,7 @@ class S3Driver(Reads):
             if rows is not None:
                 response = replace(response, body=rows[0])
             with self._answers.locating(prefix):
-                root = self._answers.document(response, "list the versions of", prefix, "ListVersionsResult")
+                root = self._answers.document(response, "list versions", prefix, "ListVersionsResult")
                 # Ceph lists the versions of the key to begin after once more.
                 return read_versions(root, rows[1] if rows else [], after="" if token else start_after)
 
