@@ -29,6 +29,7 @@ TESTED = {
     },
     "Ceph": ("stores.test_contract:TestCeph",),
     "fsspec": ("stores.fsspec.test_driver:TestMemory", "stores.fsspec.test_driver:TestFolder"),
+    "obspec": tuple(f"stores.obspec.test_driver:Test{name}" for name in ("Memory", "Local", "S3", "Penstock")),
     "the Hugging Face Hub": ("stores.huggingface.test_driver:TestHub",),
     "the web server": ("stores.web.test_driver:TestNginx",),
 }
@@ -55,6 +56,7 @@ SHOWN = {
     "the web server": "web servers",
     "the Hugging Face Hub": "Hugging Face Hub",
     "fsspec": "fsspec's file systems",
+    "obspec": "stores of obspec, as far as they can",
     "memory": "memory",
 }
 # What opens a bucket of a provider, to see which checksums its driver compares; None where there is no network.
