@@ -52,6 +52,7 @@ PART_BYTES = 64 << 10
 SUFFIX_BYTES = 50_000  # of the object's 99,999
 OLD, NEW, COPIED = b"old" * 33_333, b"new" * 10_000, b"bytes to copy" * 7_000  # of the first and the last two parts
 LONG = b"NEW" * 30_000  # two parts
+PLAYS, UNMET = 5, "the fault was never met"
 BATCH = {f"batch/{number}": bytes([number]) * 20_000 for number in range(8)}
 WITNESS = b"witness" * 1000
 SUBJECTS = {
@@ -131,7 +132,18 @@ def _connection_string(server):
 
 
 def run(case):
-    """Play a case and fill in what came of it."""
+    """Play a case and fill in what came of it; again if a fault of an old connection met a request over a new one.
+
+    An upload whose parts are in flight when it is aborted closes their connections, so that the machine's load decides.
+    """
+    for _ in range(PLAYS):
+        played = _play(replace(case, wrong=[], versions={}))
+        if played.wrong != [UNMET] or not FAULTS[case.fault].reused:
+            break
+    return played
+
+
+def _play(case):
     settings = Settings(dialect=case.dialect, tokens=("good",), least_part_bytes=PART_BYTES)
     with FaultServer.within(settings) as server:
         for key, data in {"key": OLD, "to": OLD, "from": COPIED, "witness": WITNESS, **BATCH}.items():
@@ -156,7 +168,7 @@ def run(case):
         case.seconds = monotonic() - began
         if not case.always and case.outcome == "✓":
             case.outcome += f" {_tries(case, server, key)}"
-        case.expect(case.fault in {seen.fault for seen in server.seen()}, "the fault was never met")
+        case.expect(case.fault in {seen.fault for seen in server.seen()}, UNMET)
         server.heal()
         _stands(case, server)
         _goes_on(case, source)
