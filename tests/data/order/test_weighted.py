@@ -179,6 +179,16 @@ def test_an_epoch_without_replacement_begins_after_one_pass_and_sorts_a_sixteent
     assert counted["fractions"] == passed + samples
 
 
+@pytest.mark.parametrize("latest", [2.0, 1e300])
+def test_times_that_differ_in_their_last_bits_keep_their_order(latest, seed):
+    random = np.random.default_rng(seed)
+    # Neighbouring floats, several of each, in a range that needs all bits of a number with the places of 5,001 samples.
+    times = np.append(1 + random.integers(0, 2000, 5000) * np.finfo(float).eps, latest)
+    samples = random.permutation(len(times))
+    found = weighted._in_order([(samples[:2000], times[:2000]), (samples[2000:], times[2000:])])
+    assert found.tolist() == samples[np.lexsort((samples, times))].tolist()
+
+
 @pytest.mark.parametrize("kind", ["smooth", "heavy tail", "few classes", "alternating", "mostly zero"])
 @pytest.mark.parametrize("part", [0, 0.2, 0.7, 0.999])
 def test_a_resume_takes_one_pass_or_two_and_finds_the_same_samples(kind, part, counted):

@@ -402,14 +402,26 @@ def _within(samples: NDArray[np.int64], times: NDArray[np.float64], begin: int, 
 def _in_order(arrivals: list[_Arrivals]) -> NDArray[np.int64]:
     """Return samples sorted by time, and of equal times by number."""
     samples, times = map(np.concatenate, zip(*arrivals, strict=True))
-    order = np.argsort(times)
-    samples, times = samples[order], times[order]
-    # A sort that keeps the order of equal times takes five times as long, and few are equal.
-    again = np.flatnonzero(times[1:] == times[:-1])
+    if not samples.size:
+        return samples
+    # To sort numbers takes an eighth of the time of an argsort, so each place stands in the low bits of its time, which
+    # lose their last ones.
+    joint = times.view(np.uint64) - times.min().view(np.uint64)
+    place_bits = len(samples).bit_length()
+    joint >>= np.uint64(max(0, int(joint.max()).bit_length() + place_bits - 64))
+    joint <<= np.uint64(place_bits)
+    joint |= np.arange(len(samples), dtype=np.uint64)
+    joint.sort()
+    order = (joint & np.uint64((1 << place_bits) - 1)).view(np.int64)
+    joint >>= np.uint64(place_bits)
+    again = np.flatnonzero(joint[1:] == joint[:-1])
     if again.size:
+        # Equal but for the lost bits: few. Whole times decide, then numbers.
         equal = np.union1d(again, again + 1)
-        samples[equal] = samples[equal][np.lexsort((samples[equal], times[equal]))]
-    return samples
+        these = order[equal]
+        order[equal] = these[np.lexsort((samples[these], times[these]))]
+    found: NDArray[np.int64] = samples[order]
+    return found
 
 
 # Standard deviations above the expected number of draws of a block.
