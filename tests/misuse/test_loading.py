@@ -103,6 +103,11 @@ REFUSED = {
     ),
     "a sampler's rank": (lambda c: ps.BatchSampler(mapped(c), 4, rank=0), "write place=ps.Place(", TypeError),
     "a sampler's remainder": (lambda c: ps.BatchSampler(mapped(c), 4, drop_last=True), 'write tail="drop"', TypeError),
+    "versions of a dataset": (
+        lambda _: ps.MapDataset.from_prefix("a", versions=True),
+        "pass it to ps.Catalog.scan or ps.Catalog.from_shards, save the catalog",
+        TypeError,
+    ),
     "a dataset's rank": (lambda _: ps.MapDataset.from_prefix("a", num_replicas=2), "pass place=ps.Place(", TypeError),
     "a dataset's workers": (lambda _: ps.MapDataset.from_prefix("a", timeout=2), "it is ps.DataLoader's", TypeError),
     "more batches than an epoch has": (

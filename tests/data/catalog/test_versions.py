@@ -1,4 +1,4 @@
-"""A catalog with version ids reads the bytes that it recorded, whatever happens to the objects afterwards."""
+"""Reads by version id: a catalog reads the listed versions after its objects were replaced or deleted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 import penstock as ps
 from penstock.data.catalog.catalog import make_catalog
 from penstock.data.catalog.columns.table import TableBuilder
+from penstock.engine.buffer import Buffer
 from penstock.engine.listing.names import PackedEntries
 from penstock.errors import Changed, ManifestError, NotFound, Unsupported, Unusable
 from penstock.source import open_source
@@ -99,6 +100,20 @@ def test_every_way_to_read_asks_for_the_version(versioned):
         assert source.read_version(Span(span.key, -50, None, span.etag)) == (big[-50:], span.etag)
     sample = next(iter(ps.IterableDataset.from_catalog(catalog, store=versioned.store)))
     assert sample.read() == big
+
+
+def test_requests_name_the_version_id_and_still_compare_the_etag():
+    driver = open_source("s3://bkt/", ps.S3Options(region="us-east-1", anonymous=True))[0]._fetcher().driver
+    etag, target = f"abc{VERSION}7+/", Buffer.allocate(4)
+    part, whole = Span("k", 2, 6, etag), Span("k", 0, 4, etag, whole=True)
+    for exchange in (
+        driver.read(part, target),
+        driver.read(whole, target),
+        driver.suffix("k", etag, target),
+        driver.get("k", etag),
+    ):
+        assert exchange.request.url.endswith("/k?versionId=7%2B%2F")
+        assert 'if-match: "abc"' in [line.lower() for line in exchange.request.headers]
 
 
 def test_parts_and_copies_of_a_catalog_keep_the_versions(versioned, tmp_path):

@@ -160,6 +160,13 @@ def test_the_same_version_or_an_unnamed_one_counts(etag):
     assert _span(Response(206, {"etag": etag, "content-range": "bytes 2-4/9"}, received=3)) == 3
 
 
+@pytest.mark.parametrize(("etag", "version"), [("", "e"), ("e", "e"), ("e version=7", "e version=7")])
+def test_reads_that_go_on_after_an_answer_ask_for_the_same_version_id(etag, version):
+    answer = Response(200, {"etag": ETAG}, received=3)
+    Verification().note_version(answer, etag)
+    assert answer.version == version
+
+
 def test_a_version_may_be_a_generation():
     generation = Verification(version="x-goog-generation")
     answer = Response(206, {"x-goog-generation": "17", "etag": ETAG, "content-range": "bytes 2-4/9"}, received=3)

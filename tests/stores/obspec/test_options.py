@@ -1,4 +1,4 @@
-"""Options with a foreign store are secret, equal where the store is the same, and refuse what is no store."""
+"""Options with a foreign store: secrets, equality, and the refusal of other objects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from obstore.store import MemoryStore, S3Store
 
 import penstock as ps
-from penstock.errors import ConfigError, Unusable
+from penstock.errors import ConfigError, Forbidden, Unusable
 from penstock.source import Source
 from penstock.stores.urls import parse
 from tests.stores.obspec.test_store import options
@@ -36,6 +36,35 @@ def test_options_are_secret_and_pickled_for_workers_only():
     assert len(addresses) == 1
     other = options(S3Store("bucket-2", access_key_id="AKID", secret_access_key=HUSH, region="us-east-1"))
     assert Source(parse("obspec://box/"), other).address("x") not in addresses
+
+
+class Keyed:
+    """A store that reads with one of two keys only, and is pickled with its key."""
+
+    head = list = repr
+
+    def __init__(self, secret_key):
+        self.secret_key = secret_key
+
+    def __eq__(self, other):
+        return self.secret_key == other.secret_key
+
+    __hash__ = None
+
+    def get(self, path, *, options=None):
+        if self.secret_key != HUSH:
+            raise PermissionError(path)
+        store = MemoryStore()
+        store.put(path, b"data")
+        return store.get(path, options=options)
+
+
+def test_a_store_with_renewed_credentials_replaces_the_one_before():
+    with pytest.raises(Forbidden):
+        ps.open("obspec://renewed/x", store=options(Keyed("expired-key")))
+    renewed = options(Keyed(HUSH))
+    assert ps.open("obspec://renewed/x", store=renewed).read() == b"data"
+    assert renewed == options(Keyed(HUSH)) != options(Keyed("expired-key"))
 
 
 class Kept:

@@ -89,6 +89,7 @@ _INSTEAD = {
     **dict.fromkeys(("shuffle", "seed", "place", "batch_size", "tail", "drop_last", "collate_fn"), _LOADER),
     **dict.fromkeys(("num_workers", "prefetch", "decode_threads", "pin_memory", "device"), ": it is ps.DataLoader's"),
     **dict.fromkeys(("persistent_workers", "worker_init_fn", "timeout"), ": it is ps.DataLoader's"),
+    "versions": ": pass it to ps.Catalog.scan or ps.Catalog.from_shards, save the catalog, and use from_catalog",
     **dict.fromkeys(
         ("sampler", "batch_sampler", "generator"),
         ": ps.DataLoader orders samples and shards them over ranks by itself; see its shuffle, seed and place",

@@ -67,7 +67,7 @@ _WRITE_S = 0.1
 
 
 def _take_one(init: F) -> F:
-    """Refuse ``Mix(a, b)`` with the spelling that is meant."""
+    """Refuse ``Mix(a, b)``, and show a mapping in its place."""
 
     @wraps(init)
     def checked(self: Mix, *sources: object, **options: object) -> None:

@@ -31,7 +31,7 @@ _MOST_LOST: Final = 64
 
 
 class _TimedCall:
-    """One attempt in progress."""
+    """An attempt in progress."""
 
     __slots__ = ("_open", "began", "ended_before", "job")
 

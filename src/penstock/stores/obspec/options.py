@@ -20,8 +20,8 @@ _METHODS = ("get", "head", "list")
 class ForeignStore:
     """A store of another library, with the process that it is usable in.
 
-    Equal if the stores are. ``place`` identifies the store: a digest of the arguments that it is pickled with, without
-    secrets, so that a cache knows it again; else a name that is used once.
+    Equal if the stores are, credentials included. ``place`` identifies the store: a digest of the arguments that it is
+    pickled with, without secrets, so that a cache knows it again; else a name that is used once.
     """
 
     __slots__ = ("pid", "place", "value")
@@ -32,7 +32,10 @@ class ForeignStore:
         self.place = _locate(value)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ForeignStore) and (self.value is other.value or self.place == other.place)
+        if not isinstance(other, ForeignStore):
+            return False
+        # The same place with other credentials is another store: an engine is shared by equal options.
+        return self.value is other.value or (self.place == other.place and bool(self.value == other.value))
 
     def __hash__(self) -> int:
         return hash(type(self.value))
