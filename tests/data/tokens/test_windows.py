@@ -67,7 +67,7 @@ def test_samples_are_those_of_the_list_of_all_windows(units, length, stride, dty
     starts, stops = found.places(np.arange(len(found)))
     for sample, (file, start, stop) in enumerate(expected):
         piece = found.piece(sample, sample)
-        assert found.key_of(sample) == f"t/{file}.bin"
+        assert found.url_of(sample) == f"{found.root}t/{file}.bin"
         assert (starts[sample], stops[sample]) == (start * item, stop * item)
         assert piece.start == start * item
         whole = Span(f"t/{file}.bin", start * item, stop * item, f'"t/{file}.bin"')
@@ -138,7 +138,7 @@ def test_windows_of_a_stream_go_on_in_the_next_files(sizes, length, stride, data
     starts = [*range(0, sum(sizes) - length + 1, stride)]
     expected = [each[2 * start : 2 * (start + length)] for start in starts]
     assert [flat(found.piece(at, at)) for at in range(len(found))] == expected
-    assert [found.key_of(at) for at in range(len(found))] == [window[0][0] for window in expected]
+    assert [found.url_of(at) for at in range(len(found))] == [found.root + window[0][0] for window in expected]
     assert found.tokens == sum(sizes)
     assert found.left_out == found.tokens - len({token for window in expected for token in window}) // 2
     first = data.draw(st.integers(0, len(found)))

@@ -1,79 +1,13 @@
-"""Datasets of videos and of robots are indexed, sliced and ordered in the same way."""
+"""Datasets of videos and of robots are opened by one rank for all."""
 
 import pytest
 
 import penstock as ps
-from penstock.errors import NotFound, Unusable
+from penstock.errors import NotFound
 from tests.data.datasets.ranks import ranks
-from tests.data.lerobot.written import put_robot, robot
+from tests.data.datasets.test_windows import number_of
+from tests.data.lerobot.written import robot
 from tests.data.video.files import kind
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    videos = tmp_path_factory.mktemp("videos")
-    for number in range(2):
-        (videos / f"{number}.mp4").write_bytes(kind("h264, moov in front"))
-    return videos, put_robot(tmp_path_factory.mktemp("robot"), robot())
-
-
-@pytest.fixture(params=["VideoDataset", "LeRobotDataset"])
-def opened(request, folders):
-    """Return a function that opens a dataset of at least 30 samples."""
-    if request.param == "VideoDataset":
-        return lambda **options: ps.VideoDataset.from_shards(f"{folders[0]}/", frames=4, **options)
-    return lambda **options: ps.LeRobotDataset(folders[1], fields=["index", "observation.images.top"], **options)
-
-
-def number_of(sample):
-    """Return the number of a sample, as its content shows it."""
-    if isinstance(sample, dict):
-        return int(sample["index"])
-    return 15 * int(sample.key[-5]) + round(float(sample.seconds[0]) * 30 / 4)
-
-
-def test_samples_are_taken_by_number_list_slice_and_iteration(opened):
-    dataset = opened()
-    count = len(dataset)
-    assert [*map(number_of, dataset)] == [*range(count)]
-    assert [number_of(dataset[at]) for at in (3, -1)] == [3, count - 1]
-    assert [*map(number_of, dataset.__getitems__([5, 0, 5]))] == [5, 0, 5]
-    part = dataset[5:12][2:]
-    assert [*map(number_of, part)] == [*range(7, 12)]
-    assert part.url_of(0) == dataset.url_of(7)
-    assert part.contents.digest != dataset.contents.digest
-    with pytest.raises(IndexError, match="does not exist"):
-        dataset[count]
-
-
-def test_slice_without_samples_is_an_empty_dataset(opened):
-    for part in (opened()[5:5], opened()[9:3]):
-        assert len(part) == 0
-        assert [*part] == []
-        assert part.__getitems__([]) == []
-
-
-@pytest.mark.parametrize("step", [2, -1])
-def test_slice_with_a_step_is_refused(opened, step):
-    dataset = opened()
-    with pytest.raises(Unusable, match=f"slices of {type(dataset).__name__} must have step 1, got step {step}$"):
-        dataset[::step]
-
-
-def test_slice_of_an_ordered_dataset_is_read_in_its_own_runs(opened):
-    ordered = opened().ordered(ps.order.Lanes(3, 2, lanes=1))
-    assert [*map(number_of, ordered[8:13].samples(range(5), 1))] == [*range(8, 13)]
-
-
-def test_failing_transform_names_the_sample(opened):
-    dataset = opened(transform=lambda sample: sample.nothing)
-    with pytest.raises(AttributeError) as caught:
-        dataset[3]
-    assert f"while transforming sample 3 of {dataset.url_of(3)}" in caught.value.__notes__
-    dataset = opened(transform=lambda _: next(iter(())))
-    for loader in (dataset, ps.DataLoader(dataset, 2), ps.DataLoader(dataset, 2, num_workers=1)):
-        with pytest.raises(RuntimeError, match=r"the transform of sample 0 of file://.* raised StopIteration"):
-            list(loader)
 
 
 def _open_both(bucket, store):

@@ -1,6 +1,7 @@
 """Datasets for PyTorch: a catalog, an order, and samples read from the store.
 
 1. ``dataset``: a constructor checks its arguments and makes a catalog; ``map`` and ``iterable`` are the two classes.
+   ``windows`` is the base class of datasets of tokens and clips, whose samples are computed.
 2. ``batched`` forms batches of a sampling plan of ``order/``, for any number of ranks and workers.
 3. Each iteration has an epoch, a rank and a worker (``reading/iteration``), and ranks compare what they iterate
    (``consistency``).

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from copy import copy
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, SupportsIndex, get_args
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
 
-from penstock.data.datasets.batched import IndexedDataset
 from penstock.data.datasets.concat import ConcatMap
-from penstock.data.order.orders import CatalogOrder
+from penstock.data.datasets.windows import WindowDataset
 from penstock.data.order.sampling import sample_number
 from penstock.data.tokens.batch import StackedRows, StackedWindows
 from penstock.data.tokens.opening import Manner, open_files
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
     from penstock.data.order.protocol import Order
-    from penstock.data.reading.iteration import Iterations
-    from penstock.data.reading.reading import Reads
     from penstock.data.tokens.runs import TokenRuns
     from penstock.data.tokens.windows import TokenFiles
     from penstock.options import StoreOptions
@@ -51,7 +47,7 @@ class _DefaultLength(int):
 _WINDOW = _DefaultLength(2049)
 
 
-class TokenDataset(IndexedDataset, Dataset[Any]):
+class TokenDataset(WindowDataset):
     """Windows of tokens, or whole documents, from files of tokens: ``dataset[i]`` is sample ``i``.
 
     ``from_shards`` makes one. The files stay as they are: Megatron's ``.bin`` and ``.idx``, headerless arrays (nanoGPT,
@@ -104,8 +100,6 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         self._numpy = output == "numpy"
         # True: samples are copies. False: views of runs, for a collate function that copies them.
         self._own = True
-        self._runs: TokenRuns | None = None  # of the order in which this is read; None: one sample a request
-        self._place: Iterations | None = None
 
     @classmethod
     def from_shards(  # noqa: PLR0913  see design/0020
@@ -274,22 +268,9 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
         """The samples, whose digest is part of a state."""
         return self.windows
 
-    def __len__(self) -> int:
-        return len(self.windows)
-
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401  the transform decides the type
-    @overload
-    def __getitem__(self, index: slice) -> Self: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Any:
-        """Read a sample, in one request; for a slice of neighbours, return a dataset without reading."""
-        if not isinstance(index, slice):
-            return self.__getitems__((index,))[0]
-        first, stop, step = index.indices(len(self))
-        if step != 1:
-            raise Unusable(f"a slice of tokens must have step 1, got step {step}: pass stride= to from_shards")
+    def _select_part(self, first: int, stop: int) -> Self:
         part = copy(self)
-        part.windows = self.windows.part(first, max(first, stop))
+        part.windows = self.windows.part(first, stop)
         return part
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Any]:
@@ -304,26 +285,14 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             found.append(self._made(sample, tokens[0 : (piece.stop - piece.start) // self.dtype.itemsize]))
         return found
 
-    def __iter__(self) -> Iterator[Any]:
-        """Yield all samples in order, read ahead in requests of about 1 MiB."""
-        return self.ordered(CatalogOrder()).samples(range(len(self)), 1)
-
     # Public here: the reference lists what a class has itself.
-    batched = IndexedDataset.batched
+    batched = WindowDataset.batched
 
     def _fit_order(self, shuffle: object) -> Order:
         return fitted_order(shuffle, self.windows)
 
-    def ordered(self, order: Order, iterations: Iterations | None = None) -> Self:
-        """Return this dataset, prepared to be read in ``order``: neighbouring samples in one request.
-
-        Args:
-            order: Order of the samples.
-            iterations: Iterations of the dataset, which know the rank; None: a single rank reads.
-        """
-        dataset = copy(self)
-        dataset._runs, dataset._place = runs_of(self.windows, order), iterations  # noqa: SLF001  itself
-        return dataset
+    def _runs_of(self, order: Order) -> TokenRuns:
+        return runs_of(self.windows, order)
 
     def collated(self, batch: int) -> tuple[Self, Callable[[list[Any]], Any] | None]:
         """Return this dataset in the form to collate, and the collate function; None: torch's.
@@ -353,27 +322,9 @@ class TokenDataset(IndexedDataset, Dataset[Any]):
             batches: Numbers of the samples of each batch.
             workers: Number of processes that read in parallel and share the read-ahead budget.
         """
-        runs = self._runs or runs_of(self.windows, CatalogOrder())
         made = self._made if self._own or self.transform is not None else None
         together = _TOGETHER if self.transform is not None else len(self)
-        return TokenReading(runs, batches, workers, made, together, self._place)
-
-    def url_of(self, index: int) -> str:
-        """Return the URL of the file in which a sample begins.
-
-        Args:
-            index: Number of the sample, from 0.
-        """
-        return self.windows.root + self.windows.key_of(index)
-
-    def reads(self, batches: Callable[[], Iterable[list[int]]] | None = None) -> Iterator[Reads]:
-        """Yield the store with the spans that are read for samples: runs of neighbours, each at its first use.
-
-        Args:
-            batches: Returns the numbers of the samples of each batch; default: all samples, in order.
-        """
-        runs = self._runs or runs_of(self.windows, CatalogOrder())
-        yield self.windows.source, iter(runs) if batches is None else runs.used(batches())
+        return TokenReading(self._in_runs(), batches, workers, made, together, self._place)
 
     def _made(self, index: int, tokens: Any) -> Any:  # noqa: ANN401  the transform decides the type
         sample: Any

@@ -101,9 +101,8 @@ class PackedRows:
         self.left_out = self.tokens - self._documents.tokens
         lengths, borders = self._lengths(np.arange(len(self._documents))), self._documents.owners
         if len(lengths) and int(lengths.max()) >= _LONGEST:
-            key = self._documents.key_of(int(lengths.argmax()))
             message = f"a document must have fewer than 2^31 tokens to be packed, got {lengths.max():,}"
-            raise Unusable(message, url=self.source.url(key))
+            raise Unusable(message, url=self._documents.url_of(int(lengths.argmax())))
         if plan is None:
             plan = plan_packing(lengths, borders, shape.length, item, shape.pack)
         self._plan = pack([*plan])
@@ -207,12 +206,12 @@ class PackedRows:
             made[row, filled[row] :] = 0
         return DecodedRows(made, loss, layout, goes_on)
 
-    def key_of(self, sample: int) -> str:
-        """Return the key of the file in which the first document of a row is."""
+    def url_of(self, sample: int) -> str:
+        """Return the URL of the file in which the first document of a row is."""
         block, row, _ = self._block(sample, sample + 1)
         layout = self._layout(block)
         first = layout.documents[np.searchsorted(layout.rows, row)]
-        return self._documents.key_of(int(self.plan.documents(block)[first]))
+        return self._documents.url_of(int(self.plan.documents(block)[first]))
 
     def _block(self, first: int, stop: int) -> tuple[int, int, int]:
         """Return the block of some rows, and the numbers of the first and the one after the last in it."""

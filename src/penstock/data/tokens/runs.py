@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.data.datasets.windows import WindowRuns
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, order_of
@@ -45,7 +46,6 @@ _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, whatever the blocks of an order are
 _AHEAD_BYTES = 64 << 20
 _MARGIN = 4096  # samples beyond a window whose runs are known
-_REMEMBERED = 1 << 16  # runs
 _LEAST_BLOCKS = 2  # of packed rows in a window, however large they are
 _AT_ONCE = 1 << 20  # units whose blocks are computed together
 
@@ -161,7 +161,7 @@ def _divide_runs(borders: NDArray[np.int64], total: int, most: int) -> NDArray[n
     return found
 
 
-class TokenRuns:
+class TokenRuns(WindowRuns):
     """The runs of an order over ``windows``."""
 
     def __init__(
@@ -185,6 +185,9 @@ class TokenRuns:
         first, stop = self.bounds(run)
         return self.windows.piece(first, stop - 1)
 
+    def spans(self, run: int) -> list[Span]:
+        return self.piece(run).spans
+
     def bounds(self, run: int) -> tuple[int, int]:
         """Return the first sample of a run, and the one after its last."""
         stretches = self.windows.stretches.view
@@ -194,23 +197,11 @@ class TokenRuns:
         return max(self._first(cell), stretches[stretch]), min(self._first(cell + 1), end)
 
     def __iter__(self) -> Iterator[Span]:
-        """Yield the byte ranges of each run, in catalog order."""
         sample = 0
         while sample < len(self.windows):
             run = int(self.of(np.array([sample]))[0])
-            yield from self.piece(run).spans
+            yield from self.spans(run)
             sample = self.bounds(run)[1]
-
-    def used(self, batches: Iterable[list[int]]) -> Iterator[Span]:
-        """Yield the bytes of each run that ``batches`` need, at its first use, and again after thousands of others."""
-        seen: dict[int, None] = {}
-        for batch in batches:
-            for run in dict.fromkeys(self.of(np.array(batch, dtype=np.int64)).tolist()):
-                if run not in seen:
-                    seen[run] = None
-                    yield from self.piece(run).spans
-            while len(seen) > _REMEMBERED:
-                del seen[next(iter(seen))]
 
     def limits(self, world: int, lanes: int) -> Bounds:
         """Return how far to read ahead: two windows of blocks: one in use, one arriving.
@@ -314,12 +305,8 @@ class TokenReading(ChunkReading["NDArray[Any] | DecodedRows"]):
         if stop == len(self._places[0][0]):
             self._places.popleft()
             self._next = 0
-        name = partial(self._name, samples[0])
+        name = partial(self._runs.windows.url_of, samples[0])
         return Item(batch, slot, size, name, partial(self._make, samples, *places), len(samples))
-
-    def _name(self, sample: int) -> str:
-        windows = self._runs.windows
-        return windows.root + windows.key_of(sample)
 
     def _make(self, samples: list[int], numbers: list[int], starts: list[int], stops: list[int]) -> list[Any]:
         """Return the samples; a ``Failed`` for each that cannot be read or made."""
@@ -340,4 +327,4 @@ class TokenReading(ChunkReading["NDArray[Any] | DecodedRows"]):
             view = self._value(number)[start:stop]
             return view if self._made is None else self._made(sample, view)
         except Exception as error:  # noqa: BLE001  the sample's own
-            return Failed(self._name(sample), error)
+            return Failed(self._runs.windows.url_of(sample), error)

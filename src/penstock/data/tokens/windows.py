@@ -203,8 +203,9 @@ class Windows:
         """Return the tokens of a piece, whose spans have the bytes ``parts``."""
         return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), self.dtype)
 
-    def key_of(self, sample: int) -> str:
-        return self.keys[self._file(*self._place(sample)[:2])]
+    def url_of(self, sample: int) -> str:
+        """Return the URL of the file in which a sample begins."""
+        return self.root + self.keys[self._file(*self._place(sample)[:2])]
 
     def _file(self, unit: int, at: int) -> int:
         """Return the number of the file with byte ``at`` of a unit."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from penstock.data.datasets.windows import WindowRuns
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, order_of
@@ -39,7 +40,6 @@ _MOST_BYTES = 8 << 20  # of a run, however large the blocks of an order are
 _AHEAD_BYTES = 64 << 20
 _MARGIN = 4096  # samples beyond a window whose runs are known
 _PROBES = 16  # runs whose bytes are added up for the mean
-_REMEMBERED = 1 << 16  # runs
 
 
 class ClipContents(ABC):
@@ -98,7 +98,7 @@ def fit_order(shuffle: object, contents: ClipContents) -> Order:
     return order.fitted(contents.block_sizes) if isinstance(order, (BlockShuffle, Lanes)) else order
 
 
-class ClipRuns:
+class ClipRuns(WindowRuns):
     """The runs in which an order reads; an order without blocks reads each sample by itself."""
 
     def __init__(self, contents: ClipContents, order: Order) -> None:
@@ -126,7 +126,6 @@ class ClipRuns:
         return samples if self._starts is None else np.searchsorted(self._starts, samples, side="right") - 1
 
     def spans(self, run: int) -> list[Span]:
-        """Return the byte ranges of a run."""
         first, stop = (run, run + 1) if self._starts is None else self._starts[run : run + 2].tolist()
         return self.contents.spans_of(first, stop)
 
@@ -135,20 +134,8 @@ class ClipRuns:
         return len(self.contents) if self._starts is None else len(self._starts) - 1
 
     def __iter__(self) -> Iterator[Span]:
-        """Yield the byte ranges of each run, in catalog order."""
         for run in range(self.count):
             yield from self.spans(run)
-
-    def used(self, batches: Iterable[list[int]]) -> Iterator[Span]:
-        """Yield the bytes of each run that ``batches`` need, at its first use, and again after thousands of others."""
-        seen: dict[int, None] = {}
-        for batch in batches:
-            for run in dict.fromkeys(self.of(np.array(batch, dtype=np.int64)).tolist()):
-                if run not in seen:
-                    seen[run] = None
-                    yield from self.spans(run)
-            while len(seen) > _REMEMBERED:
-                del seen[next(iter(seen))]
 
     def limits(self, world: int, lanes: int) -> Bounds:
         """Return how far to read ahead: two windows of blocks, one in use and one arriving.
