@@ -134,6 +134,61 @@ def _play(out: Any, stream: Any, start_s: float, stop_s: float) -> None:
     out.mux(stream.encode(frame))
 
 
+def samples_of(count: int, rate: int, channels: int = 1) -> np.ndarray:
+    """Return a tone with noise for each channel: float32, (channels, count)."""
+    noise = np.random.default_rng(5).standard_normal((channels, count)) / 12
+    tone = np.sin(np.arange(count) * 2 * np.pi * 440 / rate) / 3
+    return (tone + noise).clip(-0.9, 0.9).astype(np.float32)
+
+
+def record(  # noqa: PLR0913
+    codec: str,
+    form: str,
+    sample_format: str,
+    *,
+    rate: int = 48_000,
+    layout: str = "stereo",
+    seconds: float = 1.3,
+    options: dict[str, str] | None = None,
+    flags: dict[str, str] | None = None,
+) -> bytes:
+    """Return a file with one audio track."""
+    with written(form, flags or {}) as (out, found):
+        # Noise substitution is random in each decoder.
+        stream: Any = out.add_stream(codec, rate, layout=layout, options={"aac_pns": "0"} if codec == "aac" else {})
+        stream.codec_context.options = {**stream.codec_context.options, **(options or {})}
+        stream.codec_context.format = sample_format
+        wide = samples_of(round(rate * seconds), rate, stream.codec_context.layout.nb_channels)
+        resampler: Any = None
+        for at in range(0, wide.shape[1], 5000):
+            part = np.ascontiguousarray(wide[:, at : at + 5000])
+            frame = av.AudioFrame.from_ndarray(part, format="fltp", layout=layout)
+            frame.sample_rate, frame.pts, frame.time_base = rate, at, Fraction(1, rate)
+            # Opened by the first frame: only then the size of packets is known.
+            stream.codec_context.open(strict=False)
+            resampler = resampler or av.AudioResampler(sample_format, layout, rate, stream.codec_context.frame_size)
+            for each in resampler.resample(frame):
+                out.mux(stream.encode(each))
+        for each in resampler.resample(None):
+            out.mux(stream.encode(each))
+        out.mux(stream.encode())
+    return found[0]
+
+
+def whole_audio(data: bytes) -> np.ndarray:
+    """Return the samples of the first audio track, from time 0, as PyAV decodes all of it: float32, (channels, n)."""
+    with av.open(io.BytesIO(data)) as container:
+        [stream, *_] = container.streams.audio
+        parts = [(round(each.pts * stream.time_base * stream.rate), each) for each in container.decode(stream)]
+    found = np.zeros((parts[0][1].layout.nb_channels, max(at + each.samples for at, each in parts)), np.float32)
+    for at, each in parts:
+        values = each.to_ndarray()
+        values = values if each.format.is_planar else values.reshape(-1, len(found)).T
+        scale = {"u": 128.0, "i": float(1 << (8 * values.itemsize - 1)), "f": 1.0}[values.dtype.kind]
+        found[:, at : at + each.samples] = (values - (128.0 if values.dtype.kind == "u" else 0)) / scale
+    return found
+
+
 def together(*parts: bytes) -> bytes:
     """Return a file with the video tracks of several files."""
     with written("mp4", {"movflags": "faststart"}) as (out, found):
@@ -200,6 +255,44 @@ KINDS = {
         kind("h264, moov at the end"), kind("h264, moov in front"), options={"movflags": FAST}
     ),
 }
+
+
+SOUNDS = {
+    "aac, mp4": lambda: record("aac", "mp4", "fltp"),
+    "aac, mov": lambda: record("aac", "mov", "fltp"),
+    "aac, ipod, mono, 16 kHz": lambda: record("aac", "ipod", "fltp", rate=16_000, layout="mono"),
+    "aac, 5.1, 96 kHz, moov in front": lambda: record(
+        "aac", "mp4", "fltp", rate=96_000, layout="5.1", flags={"movflags": FAST}
+    ),
+    "aac without an edit list": lambda: record("aac", "mp4", "fltp", flags={"use_editlist": "0"}),
+    "opus": lambda: record("libopus", "mp4", "flt"),
+    "opus, 5.1": lambda: record("libopus", "mp4", "flt", layout="5.1"),
+    "alac, mp4": lambda: record("alac", "mp4", "s16p"),
+    "alac, mov, 24 bits, 96 kHz": lambda: record("alac", "mov", "s32p", rate=96_000),
+    "flac": lambda: record("flac", "mp4", "s16"),
+    "flac, 24 bits, 5.1": lambda: record("flac", "mp4", "s32", layout="5.1"),
+    **{
+        f"{codec}, {form}": lambda codec=codec, form=form, sample=sample: record(codec, form, sample)
+        for codec, form, sample in (
+            *(("pcm_s16le", "mov", "s16"), ("pcm_s16le", "mp4", "s16"), ("pcm_s16be", "mov", "s16")),
+            *(("pcm_s16be", "mp4", "s16"), ("pcm_s24le", "mov", "s32"), ("pcm_s24be", "mov", "s32")),
+            *(("pcm_s24le", "mp4", "s32"), ("pcm_s32be", "mov", "s32"), ("pcm_f32le", "mov", "flt")),
+            *(("pcm_f32le", "mp4", "flt"), ("pcm_f64be", "mov", "dbl"), ("pcm_u8", "mov", "u8")),
+            *(("pcm_s8", "mov", "u8"), ("pcm_s16le", "wav", "s16"), ("pcm_s24le", "wav", "s32")),
+            *(("pcm_s32le", "wav", "s32"), ("pcm_f32le", "wav", "flt"), ("pcm_f64le", "wav", "dbl")),
+            ("pcm_u8", "wav", "u8"),
+        )
+    },
+    "pcm, mov, 5.1, 96 kHz": lambda: record("pcm_s16le", "mov", "s16", rate=96_000, layout="5.1"),
+    "pcm, wav, 5.1": lambda: record("pcm_s16le", "wav", "s16", layout="5.1"),
+    "pcm, wav, rf64": lambda: record("pcm_s16le", "wav", "s16", flags={"rf64": "always"}),
+}
+
+
+@cache
+def sound(name: str) -> bytes:
+    """Return the file of a kind of sound, written once in each process."""
+    return SOUNDS[name]()
 
 
 @cache

@@ -5,12 +5,11 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.video.boxes import walk_file
+from penstock.data.video.boxes import read_video, walk_head, walk_moov
+from penstock.data.video.frames import AudioFormat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from penstock.data.video.boxes import Track
 
 
 def box(kind: str, *parts: bytes) -> bytes:
@@ -31,6 +30,57 @@ def table(kind: str, rows: Sequence[Sequence[int]], form: str = "I", count: int 
 def entry(codec: str = "avc1", *inner: bytes) -> bytes:
     head = bytes(6) + struct.pack(">H", 1) + bytes(16) + struct.pack(">2H", 96, 64) + bytes(50)
     return box(codec, head, *(inner or (box("avcC", b"\1d\0\x0a\xff\xe1\0\0\1\0\0"),)))
+
+
+def sound_entry(
+    codec: str = "sowt",
+    *inner: bytes,
+    channels: int = 2,
+    bits: int = 16,
+    rate: int = 0,
+    version: int = 0,
+    more: bytes = b"",
+) -> bytes:
+    """Return a sound description; ``more`` are the fields of QuickTime's versions 1 and 2."""
+    head = bytes(6) + struct.pack(">2H6x2H4x2H", 1, version, channels, bits, rate, 0)
+    return box("stsd", struct.pack(">II", 0, 1), box(codec, head, more, *inner))
+
+
+def esds(setup: bytes, kind: int = 0x40) -> bytes:
+    own = bytes([5, len(setup)]) + setup
+    decoder = bytes([4, 13 + len(own), kind]) + bytes(12) + own
+    return box("esds", bytes(4), bytes([3, 3 + len(decoder), 0, 1, 0]), decoder)
+
+
+def pcm_file(count: int = 9000, frame_bytes: int = 4, **other: Any) -> bytes:
+    """Return a file of one audio track of 16-bit PCM; ``other`` as in ``file``."""
+    given = {
+        "stsd": sound_entry(),
+        "stts": table("stts", [(count, 1)]),
+        "stsz": full("stsz", frame_bytes, count),
+        "stsc": table("stsc", [(1, count, 1)]),
+    }
+    return file([count * frame_bytes], handler="soun", keys=None, **given | other)
+
+
+def wave(  # noqa: PLR0913
+    data: bytes = bytes(8000),
+    *,
+    tag: int = 1,
+    channels: int = 2,
+    rate: int = 8000,
+    bits: int = 16,
+    align: int | None = None,
+    before: bytes = b"",
+    size: int | None = None,
+    whole: int | None = None,
+    magic: bytes = b"RIFF",
+) -> bytes:
+    """Return a WAV file; ``size`` and ``whole`` are stated for ``data`` and for the file."""
+    align = channels * bits // 8 if align is None else align
+    head = struct.pack("<4sI2H2I2H", b"fmt ", 16, tag, channels, rate, rate * align, align, bits)
+    head = b"WAVE" + before + head + struct.pack("<4sI", b"data", len(data) if size is None else size)
+    return magic + struct.pack("<I", len(head) + len(data) if whole is None else whole) + head + data
 
 
 def file(  # noqa: PLR0913
@@ -94,13 +144,27 @@ def file(  # noqa: PLR0913
     return head + box("mdat", data) + moov(len(head) + 8)
 
 
-def walked(data: Any, size: int | None = None, track: int | None = None) -> tuple[Track, list[tuple[int, int]]]:
-    """Return the track of a file, which may be sliced like bytes, and the ranges that were read for it."""
-    walk, asked = walk_file(len(data) if size is None else size, track), []
+def walked(
+    data: Any, size: int | None = None, track: int | None = None, *, audio: bool = False
+) -> tuple[Any, list[tuple[int, int]]]:
+    """Return the track of a file, which may be sliced like bytes, and the ranges that were read for it.
+
+    With ``audio``, the table of its audio track.
+    """
+    asked: list[tuple[int, int]] = []
+    size = len(data) if size is None else size
+
+    def walk_file() -> Any:
+        return read_video((yield from walk_moov((yield from walk_head(size)), size)), size, track)
+
+    def walk_audio() -> Any:
+        return (yield from AudioFormat(track).walk(size)).schema
+
+    walk = walk_audio() if audio else walk_file()
     try:
         ask = next(walk)
         while True:
-            assert 0 <= ask.start < ask.stop <= (len(data) if size is None else size)
+            assert 0 <= ask.start < ask.stop <= size
             asked.append((ask.start, ask.stop))
             ask = walk.send(memoryview(data[ask.start : ask.stop]))
     except StopIteration as end:

@@ -1,12 +1,15 @@
 """Clips of video files, and datasets made of them: from ``VideoDataset.from_shards(urls)`` to a tensor of frames.
 
-1. ``boxes`` finds ``moov`` in an MP4 or MOV file by one or two ranges, and reads the tables of a video track.
+1. ``boxes`` finds ``moov`` in an MP4 or MOV file by one or two ranges, and reads the tables of a video track;
+   ``audio_boxes`` those of an audio track, or of a WAV file, as packets.
 2. ``frames`` keeps the tables of all files: ``open_videos(shards)`` reads many files at once through one source, and
    ``videos.table(file)`` has the arithmetic, all of it on arrays:
    ``table.nearest(seconds)`` → frames, and their distances from these times, for a tolerance;
    ``table.needs(frames)`` → the first sample to decode and the end, of each frame;
    ``table.pieces(firsts, stops)`` → the fewest ranges that cover all of them.
-3. ``packets`` decodes frames from such ranges: ``decode_frames(table, HeldBytes(starts, parts), frames)``.
+   With ``VideoFormat(audio=True)``, ``videos.audio`` has the tables of the audio tracks.
+3. ``packets`` decodes frames from such ranges: ``decode_frames(table, HeldBytes(starts, parts), frames)``; ``audio``
+   finds the packets of PCM frames, and decodes them.
 4. ``reading`` has what any dataset of clips needs: ``ClipContents`` (its samples: subclass it), ``fit_order``,
    ``ClipRuns`` (neighbours that are read together) and ``ClipReading`` (reads runs ahead, and makes samples of them).
    The ranges of a run may be of several files.

@@ -1,4 +1,4 @@
-"""Boxes of an MP4 or MOV file: ``moov`` is found by ranges, and its tables become the frames of one video track.
+"""Boxes of an MP4 or MOV file: ``moov`` is found by ranges, and its tables become the frames of one track.
 
 Formats: ISO/IEC 14496-12 (boxes), 14496-14 (``esds``), 14496-15 (``avcC``, ``hvcC``), AV1 in ISOBMFF, QuickTime. No
 number in the file is trusted: counts and sizes are compared with the file before memory is allocated for them.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,7 @@ _OTHERS = {
     b"\0\0\1\xba": "MPEG program stream",
     b"0&\xb2u": "Windows Media",
 }
-_SOUNDS = b"fLaC", b"ID3"
+_MP3 = b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"
 _TS_PACKET, _TS_SYNC = 188, 0x47
 _U32, _I32, _U64 = np.dtype(">u4"), np.dtype(">i4"), np.dtype(">u8")
 _EDITS = (  # of version 0, and of version 1
@@ -83,10 +83,11 @@ class Setup(NamedTuple):
     color: tuple[int, ...]  # primaries, transfer, matrix and range by ISO/IEC 23091-2; () without such a box
     rotation: int  # degrees, clockwise, by which a player turns the frames
     boxes: tuple[bytes, ...]  # tkhd, hdlr and stsd, verbatim
+    channels: int = 0  # of an audio track; 0: a video track
 
 
 class Track(NamedTuple):
-    """The frames of a video track, in decoding order."""
+    """The frames of a video track, in decoding order; or the packets of an audio track, whose ticks are PCM frames."""
 
     setup: Setup
     scale: int  # ticks per second
@@ -98,23 +99,40 @@ class Track(NamedTuple):
     last: int  # duration of the last frame, in ticks
 
 
-def walk_file(size: int, track: int | None = None) -> Generator[Ask, memoryview, Track]:
-    """Find ``moov`` in a file of ``size`` bytes, and return a video track: see ``ShardFormat.walk``.
+class TrackBoxes(NamedTuple):
+    """The boxes of one track, by their kinds, in a ``moov`` that is in memory."""
 
-    One read if ``moov`` is in front and not unusually large, two if it is at the end. ``track`` is the ID of a video
-    track; None: the first one.
+    name: str  # in messages: "video track"
+    moov: memoryview
+    size: int  # of the file
+    movie_scale: int  # ticks per second in edit lists
+    scale: int  # ticks per second of the track
+    trak: dict[bytes, Range]
+    media: dict[bytes, Range]
+    data: dict[bytes, Range]
+    tables: dict[bytes, Range]
+
+
+def walk_head(size: int) -> Generator[Ask, memoryview, bytes]:
+    """Return the first bytes of a file of ``size`` bytes: 1/512 of it, and 64 KiB to 1 MiB."""
+    first = min(size, max(_FIRST_BYTES, min(size // _SHARE, _MOST_FIRST_BYTES)))
+    return bytes((yield Ask(0, first))) if first else b""
+
+
+def walk_moov(head: bytes, size: int) -> Generator[Ask, memoryview, memoryview]:
+    """Return the payload of ``moov`` in a file of ``size`` bytes, whose first bytes are ``head``.
+
+    No read more if ``moov`` is in front and not unusually large, one if it is at the end.
     """
-    first = max(_FIRST_BYTES, min(size // _SHARE, _MOST_FIRST_BYTES))
-    view, base, at = b"", 0, 0
+    _check_magic(head, size)
+    view, base, at = head, 0, 0
     for number in range(_MOST_READS):
         start = base + len(view)
         # A box that begins in the last few bytes of a read continues in the next.
         view, base = view[at - base :] if at < start else b"", at
         start = max(start, at)
-        if start < size:
-            view += bytes((yield Ask(start, min(size, start + (first if not number else _NEXT_BYTES)))))
-        if not number:
-            _check_magic(view, size)
+        if number and start < size:
+            view += bytes((yield Ask(start, min(size, start + _NEXT_BYTES))))
         while at < size and (found := _top_box(view[at - base : at - base + 16], at, size)):
             kind, body, length = found
             if kind == b"moof":
@@ -125,16 +143,27 @@ def walk_file(size: int, track: int | None = None) -> Generator[Ask, memoryview,
                 moov, end = view[at - base :], at + length
                 if len(moov) < length:
                     moov += bytes((yield Ask(at + len(moov), end)))
-                return parse_moov(memoryview(moov)[body:length], size, track)
+                return memoryview(moov)[body:length]
             at += length
         if at >= size:
             raise Damaged(f"the file has no moov box in its {size} bytes: it was cut short while it was written")
     raise Damaged(f"found no moov box in {_MOST_READS} reads, the last at byte {at}")
 
 
+def is_wav(head: bytes) -> bool:
+    return head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:12] == b"WAVE"
+
+
 def _check_magic(head: bytes, size: int) -> None:
-    if head.startswith(_SOUNDS) or (head.startswith(b"RIFF") and head[8:12] == b"WAVE"):
-        raise Unsupported("the file is sound alone (WAV, FLAC or MP3), and samples are clips of videos, without sound")
+    if is_wav(head):
+        raise Unsupported("the file is WAV, and has no video track: ps.AudioDataset reads it")
+    if head.startswith(b"fLaC"):
+        raise Unsupported(
+            "the file is FLAC, which has no index of its packets: remux it once without loss for ps.AudioDataset, "
+            "ffmpeg -i IN.flac -c copy OUT.mp4, or read whole files by ps.MapDataset"
+        )
+    if head.startswith(_MP3):
+        raise Unsupported("the file is MP3, which has no index of its packets: read whole files by ps.MapDataset")
     name = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), "")
     if not name and head[:1] == bytes([_TS_SYNC]) and head[_TS_PACKET : _TS_PACKET + 1] in (b"", bytes([_TS_SYNC])):
         name = "MPEG transport stream"
@@ -187,7 +216,7 @@ def _boxes(data: memoryview, start: int, stop: int) -> Iterator[tuple[bytes, Ran
     raise Damaged(f"a box has more than {_MOST_BOXES} others")
 
 
-def _children(data: memoryview, of: Range) -> dict[bytes, Range]:
+def read_children(data: memoryview, of: Range) -> dict[bytes, Range]:
     """Return the boxes in a box by their kind, each the first of its kind."""
     found: dict[bytes, Range] = {}
     for kind, place in _boxes(data, *of):
@@ -195,14 +224,14 @@ def _children(data: memoryview, of: Range) -> dict[bytes, Range]:
     return found
 
 
-def _need(found: dict[bytes, Range], kind: bytes, least: int = 0) -> Range:
+def need_box(found: dict[bytes, Range], kind: bytes, least: int = 0) -> Range:
     start, stop = found.get(kind, (0, -1))
     if stop - start < least:
-        raise Damaged(f"the video track has no box {_name(kind)}, or one that is cut short")
+        raise Damaged(f"moov has no box {_name(kind)}, or one that is cut short")
     return start, stop
 
 
-def _rows(data: memoryview, place: Range, width: int, dtype: np.dtype[np.integer] = _U32) -> NDArray[np.int64]:
+def read_rows(data: memoryview, place: Range, width: int, dtype: np.dtype[np.integer] = _U32) -> NDArray[np.int64]:
     """Return the table of a full box, which begins with its number of rows."""
     start, stop = place
     (count,) = struct.unpack_from(">I", data, start + 4)
@@ -211,87 +240,106 @@ def _rows(data: memoryview, place: Range, width: int, dtype: np.dtype[np.integer
     return np.frombuffer(data, dtype, count * width, start + 8).reshape(count, width).astype(np.int64)
 
 
-def parse_moov(moov: memoryview, size: int, track: int | None) -> Track:
-    """Return the first video track, or the one with an ID, from the payload of ``moov`` in a file of ``size`` bytes."""
+def find_track(moov: memoryview, size: int, handler: bytes, track: int | None) -> TrackBoxes | None:
+    """Return the first track with a handler ("vide" or "soun"), or the one with an ID; None if there is no such track.
+
+    ``moov`` is its payload, of a file of ``size`` bytes.
+    """
     listed = [*_boxes(moov, 0, len(moov))]
     found = dict(reversed(listed))
     if b"cmov" in found:
         raise Unsupported(f"the moov box is compressed: remux the file once, {_REMUX}")
     if b"mvex" in found:
         raise Unsupported(f"the MP4 file is fragmented: remux it once, {_REMUX}")
-    start, _ = _need(found, b"mvhd", 32)
+    start, _ = need_box(found, b"mvhd", 32)
     (movie_scale,) = struct.unpack_from(">I", moov, start + (20 if moov[start] else 12))
+    name = "video track" if handler == b"vide" else "audio track"
     ids = []
     for kind, place in listed:
         if kind != b"trak":
             continue
-        trak = _children(moov, place)
-        media = _children(moov, _need(trak, b"mdia", 8))
-        start, _ = _need(media, b"hdlr", 12)
-        if bytes(moov[start + 8 : start + 12]) != b"vide":
+        trak = read_children(moov, place)
+        media = read_children(moov, need_box(trak, b"mdia", 8))
+        start, _ = need_box(media, b"hdlr", 12)
+        if bytes(moov[start + 8 : start + 12]) != handler:
             continue
-        start, _ = _need(trak, b"tkhd", 84)
+        start, _ = need_box(trak, b"tkhd", 84)
         (number,) = struct.unpack_from(">I", moov, start + (20 if moov[start] else 12))
         if track in (None, number):
-            return _read_track(moov, size, movie_scale, trak, media)
+            start, _ = need_box(media, b"mdhd", 24)
+            (scale,) = struct.unpack_from(">I", moov, start + (20 if moov[start] else 12))
+            if not scale or not movie_scale:
+                raise Damaged(f"the time scale of the {name} is 0")
+            info = read_children(moov, need_box(media, b"minf", 8))
+            tables = read_children(moov, need_box(info, b"stbl", 8))
+            data = read_children(moov, info.get(b"dinf", (0, 0)))
+            return TrackBoxes(name, moov, size, movie_scale, scale, trak, media, data, tables)
         ids.append(number)
-    which = f", and its video tracks are {ids}" if ids else ""
-    raise Unsupported("the file has no video track" + (f" {track}{which}" if track is not None else ""))
+    if ids:
+        raise Unsupported(f"the file has no {name} {track}, and its {name}s are {ids}")
+    return None
 
 
-def _read_track(
-    moov: memoryview, size: int, movie_scale: int, trak: dict[bytes, Range], media: dict[bytes, Range]
-) -> Track:
-    start, _ = _need(media, b"mdhd", 24)
-    (scale,) = struct.unpack_from(">I", moov, start + (20 if moov[start] else 12))
-    if not scale or not movie_scale:
-        raise Damaged("the time scale of the video track is 0")
-    info = _children(moov, _need(media, b"minf", 8))
-    tables = _children(moov, _need(info, b"stbl", 8))
-    setup = _read_setup(moov, trak, media, _children(moov, info.get(b"dinf", (0, 0))), _need(tables, b"stsd", 8))
-    sizes = _read_sizes(moov, size, tables)
-    offsets = _read_offsets(moov, size, tables, sizes)
-    steps = _read_runs(moov, _need(tables, b"stts", 8), len(sizes), _U32, "durations")
+def read_video(moov: memoryview, size: int, track: int | None = None) -> Track:
+    """Return the first video track, or the one with an ID, from the payload of ``moov`` in a file of ``size`` bytes."""
+    boxes = find_track(moov, size, b"vide", track)
+    if boxes is None:
+        raise Unsupported("the file has no video track")
+    tables = boxes.tables
+    setup = _read_setup(boxes)
+    sizes = read_sizes(boxes)
+    offsets = read_offsets(boxes, sizes)
+    steps = read_runs(boxes, b"stts", len(sizes), _U32, "durations")
     ticks = np.cumsum(steps) - steps
     if b"ctts" in tables:
-        ticks = ticks + _read_runs(moov, _need(tables, b"ctts", 8), len(sizes), _I32, "composition offsets")
-    ticks, shown = _apply_edits(moov, trak, ticks, scale, movie_scale)
-    keys = np.arange(len(sizes)) if b"stss" not in tables else _rows(moov, _need(tables, b"stss", 8), 1)[:, 0] - 1
+        ticks = ticks + read_runs(boxes, b"ctts", len(sizes), _I32, "composition offsets")
+    ticks, shown = _apply_edits(boxes, ticks)
+    keys = (
+        np.arange(len(sizes)) if b"stss" not in tables else read_rows(moov, need_box(tables, b"stss", 8), 1)[:, 0] - 1
+    )
     if not len(keys):
         raise Unsupported("the video track has no key frame, so that no frame can be decoded by itself")
     if keys[0] < 0 or keys[-1] >= len(sizes) or (np.diff(keys) <= 0).any():
         raise Damaged(f"the key frames of the video track do not ascend within its {len(sizes)} frames")
-    return Track(setup, scale, sizes, offsets, ticks, keys, shown, int(steps[-1]))
+    return Track(setup, boxes.scale, sizes, offsets, ticks, keys, shown, int(steps[-1]))
 
 
-def _read_setup(
-    moov: memoryview, trak: dict[bytes, Range], media: dict[bytes, Range], data: dict[bytes, Range], stsd: Range
-) -> Setup:
+def read_entry(boxes: TrackBoxes) -> tuple[bytes, Range]:
+    """Return the kind and the place of the only sample description of a track, whose data is in this file."""
+    moov, stsd = boxes.moov, need_box(boxes.tables, b"stsd", 8)
     entries = [*_boxes(moov, stsd[0] + 8, stsd[1])]
     if len(entries) != 1:
-        raise Unsupported(f"the video track has {len(entries)} sample descriptions: encode it anew with one codec")
+        raise Unsupported(f"the {boxes.name} has {len(entries)} sample descriptions: encode it anew with one codec")
     kind, (start, stop) = entries[0]
+    if kind in (b"encv", b"enca", b"drmi", b"drms"):
+        raise Unsupported(f"the {boxes.name} is encrypted")
+    if b"dref" in boxes.data:
+        files = [*_boxes(moov, boxes.data[b"dref"][0] + 8, boxes.data[b"dref"][1])]
+        (used,) = struct.unpack_from(">H", moov, start + 6)
+        if not 1 <= used <= len(files) or not moov[files[used - 1][1][0] + 3] & 1:
+            raise Unsupported(f"the data of the {boxes.name} is in another file")
+    return kind, (start, stop)
+
+
+def _read_setup(boxes: TrackBoxes) -> Setup:
+    moov, stsd = boxes.moov, need_box(boxes.tables, b"stsd", 8)
+    kind, (start, stop) = read_entry(boxes)
     inner = dict(_boxes(moov, start + 78, stop))
-    if kind in (b"encv", b"drmi") or b"sinf" in inner:
+    if b"sinf" in inner:
         raise Unsupported("the video track is encrypted")
     codec = kind.decode("latin-1")
     if codec not in CODECS:
         raise Unsupported(f"the codec {codec!r} is not supported, only {', '.join(CODECS)}")
-    if b"dref" in data:
-        files = [*_boxes(moov, data[b"dref"][0] + 8, data[b"dref"][1])]
-        (used,) = struct.unpack_from(">H", moov, start + 6)
-        if not 1 <= used <= len(files) or not moov[files[used - 1][1][0] + 3] & 1:
-            raise Unsupported("the frames of the video track are in another file")
     needed, extradata = _SETUPS.get(CODECS[codec], "").encode(), b""
     if needed:
-        first, end = _need(inner, needed, 4)
-        extradata = bytes(moov[first:end]) if needed != b"esds" else _read_esds(bytes(moov[first + 4 : end]))
-    first, _ = place = _need(trak, b"tkhd", 84)
+        first, end = need_box(inner, needed, 4)
+        extradata = bytes(moov[first:end]) if needed != b"esds" else read_esds(bytes(moov[first + 4 : end]), 0x20)
+    first, _ = place = need_box(boxes.trak, b"tkhd", 84)
     matrix = struct.unpack_from(">2i", moov, first + (52 if moov[first] else 40))
     rotation = round(math.degrees(math.atan2(matrix[1], matrix[0]))) % 360
-    places = (b"tkhd", place), (b"hdlr", media[b"hdlr"]), (b"stsd", stsd)
-    boxes = tuple(make_box(kind, bytes(moov[first:end])) for kind, (first, end) in places)
-    return Setup(codec, extradata, _read_color(moov, inner), rotation, boxes)
+    places = (b"tkhd", place), (b"hdlr", boxes.media[b"hdlr"]), (b"stsd", stsd)
+    verbatim = tuple(make_box(kind, bytes(moov[first:end])) for kind, (first, end) in places)
+    return Setup(codec, extradata, _read_color(moov, inner), rotation, verbatim)
 
 
 def make_box(kind: bytes, *parts: bytes) -> bytes:
@@ -308,8 +356,8 @@ def _read_color(moov: memoryview, inner: dict[bytes, Range]) -> tuple[int, ...]:
     return (*struct.unpack_from(">3H", moov, start + 4), full)
 
 
-def _read_esds(data: bytes) -> bytes:
-    """Return the decoder's setup in the descriptors of an ``esds`` box."""
+def read_esds(data: bytes, wanted: int) -> bytes:
+    """Return the decoder's setup in the descriptors of an ``esds`` box, whose object type must be ``wanted``."""
     at = 0
     while at < len(data):
         tag, at = data[at], at + 1
@@ -323,8 +371,8 @@ def _read_esds(data: bytes) -> bytes:
             flags = data[at + 2]
             at += 3 + 2 * (flags >> 7) + (1 + data[at + 3] if flags & 0x40 else 0) + 2 * (flags >> 5 & 1)
         elif tag == 4:  # noqa: PLR2004  the setup of its decoder
-            if data[at] != 0x20:  # noqa: PLR2004  MPEG-4 Part 2
-                raise Unsupported(f"the codec 'mp4v' with object type {data[at]:#04x} is not supported, only MPEG-4")
+            if data[at] != wanted:
+                raise Unsupported(f"the codec with object type {data[at]:#04x} is not supported, only {wanted:#04x}")
             at += 13
         elif tag == 5:  # noqa: PLR2004  the part that belongs to the codec
             return data[at : at + length]
@@ -333,85 +381,111 @@ def _read_esds(data: bytes) -> bytes:
     raise Damaged("the box 'esds' has no setup of a decoder")
 
 
-def _read_sizes(moov: memoryview, size: int, tables: dict[bytes, Range]) -> NDArray[np.uint32]:
-    if b"stz2" in tables:
-        raise Unsupported(f"the video track has compact sample sizes (stz2): remux the file once, {_REMUX}")
-    start, stop = _need(tables, b"stsz", 12)
+def read_sizes(boxes: TrackBoxes) -> NDArray[np.uint32]:
+    name, moov, size = boxes[:3]
+    if b"stz2" in boxes.tables:
+        raise Unsupported(f"the {name} has compact sample sizes (stz2): remux the file once, {_REMUX}")
+    start, stop = need_box(boxes.tables, b"stsz", 12)
     same, count = struct.unpack_from(">2I", moov, start + 4)
     if not count:
-        raise Unsupported("the video track has no frames")
+        raise Unsupported(f"the {name} has no frames")
     if same:
         if count * same > size or count > _MOST_ALIKE:
-            raise Damaged(f"the video track claims {count} frames of {same} bytes, and the file has {size} bytes")
+            raise Damaged(f"the {name} claims {count} frames of {same} bytes, and the file has {size} bytes")
         return np.full(count, same, np.uint32)
-    return _rows(moov, (start + 4, stop), 1)[:, 0].astype(np.uint32)
+    return read_rows(moov, (start + 4, stop), 1)[:, 0].astype(np.uint32)
 
 
-def _read_offsets(
-    moov: memoryview, size: int, tables: dict[bytes, Range], sizes: NDArray[np.uint32]
-) -> NDArray[np.int64]:
-    wide = b"co64" in tables
-    chunks = _rows(moov, _need(tables, b"co64" if wide else b"stco", 8), 1, _U64 if wide else _U32)[:, 0]
-    groups = _rows(moov, _need(tables, b"stsc", 8), 3)
+def read_chunks(boxes: TrackBoxes, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first byte, and the number of frames, of each chunk that is not empty; ``count`` frames in all."""
+    name, moov, size = boxes[:3]
+    wide = b"co64" in boxes.tables
+    place = need_box(boxes.tables, b"co64" if wide else b"stco", 8)
+    chunks = read_rows(moov, place, 1, _U64 if wide else _U32)[:, 0]
+    groups = read_rows(moov, need_box(boxes.tables, b"stsc", 8), 3)
     firsts = np.append(groups[:, 0] - 1, len(chunks))
     if len(firsts) < 2 or firsts[0] or (np.diff(firsts) < 0).any():  # noqa: PLR2004  no group at all
-        raise Damaged("the chunks of the video track are not in order (stsc)")
+        raise Damaged(f"the chunks of the {name} are not in order (stsc)")
     if (groups[:, 2] != 1).any():
-        raise Unsupported("the video track has several sample descriptions: encode it anew with one codec")
+        raise Unsupported(f"the {name} has several sample descriptions: encode it anew with one codec")
     if len(chunks) and not 0 <= chunks.min() <= chunks.max() <= size:
-        raise Damaged(f"frames of the video track begin beyond the end of the file, byte {size}: it was cut short")
+        raise Damaged(f"frames of the {name} begin beyond the end of the file, byte {size}: it was cut short")
     counts = np.repeat(groups[:, 1], np.diff(firsts))
-    if counts.sum() != len(sizes):
-        raise Damaged(f"the chunks of the video track have {counts.sum()} frames, and stsz has {len(sizes)}")
+    if counts.sum() != count:
+        raise Damaged(f"the chunks of the {name} have {counts.sum()} frames, and stsz has {count}")
+    return chunks[counts > 0], counts[counts > 0]
+
+
+def read_offsets(boxes: TrackBoxes, sizes: NDArray[np.uint32]) -> NDArray[np.int64]:
+    begins, counts = read_chunks(boxes, len(sizes))
     before = np.cumsum(sizes, dtype=np.int64) - sizes
-    filled = counts > 0
-    begins, counts = chunks[filled], counts[filled]
     first = np.cumsum(counts) - counts
     offsets: NDArray[np.int64] = before + np.repeat(begins - before[first], counts)
-    ends = offsets + sizes
-    if ends.max() > size:
-        raise Damaged(f"a frame of the video track ends at byte {ends.max()}, and the file at {size}: it was cut short")
-    if (offsets[1:] < ends[:-1]).any():
-        raise Unsupported(f"frames of the video track overlap, or are out of order: remux the file once, {_REMUX}")
+    check_places(boxes, offsets, offsets + sizes)
     return offsets
 
 
-def _read_runs(moov: memoryview, place: Range, count: int, dtype: np.dtype[np.integer], what: str) -> NDArray[np.int64]:
-    rows = _rows(moov, place, 2, dtype)
+def check_places(boxes: TrackBoxes, offsets: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+    """Raise an error if frames end beyond the file, or are out of the order of the file."""
+    name, _, size = boxes[:3]
+    if ends.max() > size:
+        raise Damaged(f"a frame of the {name} ends at byte {ends.max()}, and the file at {size}: it was cut short")
+    if (offsets[1:] < ends[:-1]).any():
+        raise Unsupported(f"frames of the {name} overlap, or are out of order: remux the file once, {_REMUX}")
+
+
+def read_runs(
+    boxes: TrackBoxes, kind: bytes, count: int, dtype: np.dtype[np.integer[Any]] = _U32, what: str = "durations"
+) -> NDArray[np.int64]:
+    rows = read_rows(boxes.moov, need_box(boxes.tables, kind, 8), 2, dtype)
     lengths = rows[:, 0].astype(np.uint32).astype(np.int64)
     if lengths.sum() != count:
-        raise Damaged(f"the video track has {count} frames, and {what} of {lengths.sum()}")
+        raise Damaged(f"the {boxes.name} has {count} frames, and {what} of {lengths.sum()}")
     return np.repeat(rows[:, 1], lengths)
 
 
-def _apply_edits(
-    moov: memoryview, trak: dict[bytes, Range], ticks: NDArray[np.int64], scale: int, movie_scale: int
-) -> tuple[NDArray[np.int64], Range]:
-    """Return the times after the edit list, and the first and end tick of the presented frames, as FFmpeg has them."""
-    everything = int(ticks.min()), int(ticks.max()) + 1
-    listed = _children(moov, trak.get(b"edts", (0, 0))).get(b"elst")
+class Edit(NamedTuple):
+    """An edit list of one part, or none."""
+
+    wait: int = 0  # ticks of the movie before the track begins
+    begin: int | None = None  # tick of the track that is presented first; None: no part
+    duration: int = 0  # ticks of the movie; 0: to the end
+
+
+def read_edit(boxes: TrackBoxes) -> Edit:
+    name, moov = boxes[:2]
+    listed = read_children(moov, boxes.trak.get(b"edts", (0, 0))).get(b"elst")
     if listed is None:
-        return ticks, everything
+        return Edit()
     dtype, (count,) = _EDITS[moov[listed[0]] == 1], struct.unpack_from(">I", moov, listed[0] + 4)
     if listed[0] + 8 + count * dtype.itemsize > listed[1]:
         raise Damaged(f"an edit list of {count} parts is longer than its box")
     if count > _MOST_BOXES:
-        raise Unsupported(f"the video track has an edit list of {count} parts: encode the file anew")
+        raise Unsupported(f"the {name} has an edit list of {count} parts: encode the file anew")
     edits = [tuple(map(int, each)) for each in np.frombuffer(moov, dtype, count, listed[0] + 8)]
     delay = 0
     while edits and edits[0][1] == -1:
         delay += edits.pop(0)[0]
     if len(edits) > 1:
-        raise Unsupported(f"the video track has an edit list of {len(edits)} parts: encode the file anew")
-    if max([delay * scale, *(abs(each) * scale for part in edits for each in part)]) > _MOST_TICKS:
-        raise Damaged("the edit list of the video track has times beyond all reason")
-    wait = _rescale(delay, scale, movie_scale)
+        raise Unsupported(f"the {name} has an edit list of {len(edits)} parts: encode the file anew")
+    if max([delay, *(abs(each) for part in edits for each in part)]) * boxes.scale > _MOST_TICKS:
+        raise Damaged(f"the edit list of the {name} has times beyond all reason")
     if not edits:
-        return ticks + wait, (everything[0] + wait, everything[1] + wait)
+        return Edit(delay)
     duration, begin, rate = edits[0]
     if rate != 1 << 16:
-        raise Unsupported("the edit list of the video track changes its speed: encode the file anew")
-    end = begin + max(_rescale(duration, scale, movie_scale), 1) if duration else everything[1]
+        raise Unsupported(f"the edit list of the {name} changes its speed: encode the file anew")
+    return Edit(delay, begin, duration)
+
+
+def _apply_edits(boxes: TrackBoxes, ticks: NDArray[np.int64]) -> tuple[NDArray[np.int64], Range]:
+    """Return the times after the edit list, and the first and end tick of the presented frames, as FFmpeg has them."""
+    everything = int(ticks.min()), int(ticks.max()) + 1
+    delay, begin, duration = read_edit(boxes)
+    wait = rescale(delay, boxes.scale, boxes.movie_scale)
+    if begin is None:
+        return ticks + wait, (everything[0] + wait, everything[1] + wait)
+    end = begin + max(rescale(duration, boxes.scale, boxes.movie_scale), 1) if duration else everything[1]
     inside = ticks[(ticks >= begin) & (ticks < end)]
     if not len(inside):
         raise Unsupported("the edit list of the video track shows no frame")
@@ -420,5 +494,6 @@ def _apply_edits(
     return ticks + shift, (wait, end + shift)
 
 
-def _rescale(count: int, scale: int, movie_scale: int) -> int:
-    return (2 * count * scale + movie_scale) // (2 * movie_scale)
+def rescale(count: int, scale: int, other: int) -> int:
+    """Return ``count`` ticks of 1/``other`` s in ticks of 1/``scale`` s, rounded."""
+    return (2 * count * scale + other) // (2 * other)

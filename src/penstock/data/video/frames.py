@@ -14,8 +14,9 @@ import numpy as np
 from penstock.data.catalog.columns.column import pack
 from penstock.data.catalog.discovery.shards import walked
 from penstock.data.shards.format import Extents, ShardFormat
-from penstock.data.video.boxes import walk_file
-from penstock.errors import Bug, Damaged
+from penstock.data.video.audio_boxes import read_audio, walk_wav
+from penstock.data.video.boxes import Setup, is_wav, read_video, walk_head, walk_moov
+from penstock.errors import Bug, Damaged, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.discovery.shards import Shards
     from penstock.data.shards.format import Walk
-    from penstock.data.video.boxes import Setup, Track
+    from penstock.data.video.boxes import Track
 
     Ints = NDArray[np.int64]
 
@@ -39,25 +40,61 @@ class VideoFormat(ShardFormat):
 
     Attributes:
         track: ID of the video track; None: the first one.
+        audio: Whether the schema is a pair, with the table of the first audio track, or ``NO_AUDIO``.
     """
 
     name: ClassVar[str] = "mp4"
     suffixes: ClassVar[tuple[str, ...]] = (".mp4", ".mov", ".m4v")
 
     track: int | None = None
+    audio: bool = False
 
     def walk(self, size: int) -> Walk:
         """Read ``moov``, in one request or two."""
-        track = yield from walk_file(size, self.track)
-        return Extents(np.zeros(0, np.int64), np.zeros(0, np.int64), (), tabulate(track))
+        moov = yield from walk_moov((yield from walk_head(size)), size)
+        found = tabulate(read_video(moov, size, self.track))
+        if not self.audio:
+            return _extents_of(found)
+        sound = read_audio(moov, size)
+        return _extents_of((found, NO_AUDIO if sound is None else tabulate(sound)))
 
     def sample(self, data: memoryview) -> memoryview:
         """Raise ``Bug``: a sample is several frames of a table."""
         raise Bug(f"{len(data)} bytes of a video are not a sample")
 
 
+@dataclass(frozen=True, slots=True)
+class AudioFormat(VideoFormat):
+    """WAV, MP4 and MOV files: the schema of each is the ``Table`` of one audio track.
+
+    Attributes:
+        track: ID of the audio track; None: the first one.
+    """
+
+    name: ClassVar[str] = "audio"
+    suffixes: ClassVar[tuple[str, ...]] = (".wav", ".m4a", ".m4b", ".mp4", ".mov")
+
+    def walk(self, size: int) -> Walk:
+        """Read ``moov``, or the chunks before the data of a WAV file, nearly always in one request."""
+        head = yield from walk_head(size)
+        if is_wav(head):
+            return _extents_of(tabulate((yield from walk_wav(head, size))))
+        sound = read_audio((yield from walk_moov(head, size)), size, self.track)
+        if sound is None:
+            raise Unsupported("the file has no audio track")
+        return _extents_of(tabulate(sound))
+
+
+def _extents_of(schema: Any) -> Extents:  # noqa: ANN401  tables
+    return Extents(np.zeros(0, np.int64), np.zeros(0, np.int64), (), schema)
+
+
 class Table(NamedTuple):
-    """The frames of one file. Vectors are views of shared memory; those that it does not need are empty."""
+    """The frames of one file. Vectors are views of shared memory; those that it does not need are empty.
+
+    For an audio track, samples are packets, each presented after the one before, ``scale`` is its rate, and ``begin``
+    and ``frames`` are the first of its PCM frames that is presented, from the beginning of the file, and their number.
+    """
 
     setup: Setup
     number: int  # of the setup among those of all files
@@ -164,6 +201,11 @@ def join_intervals(firsts: Ints, stops: Ints) -> list[tuple[int, int]]:
 def tabulate(track: Track) -> Table:
     """Return the table of a track; raise ``Damaged`` if some presented frame has no key frame before it."""
     count = len(track.sizes)
+    if track.setup.channels:
+        first, stop = track.shown
+        times, nothing = track.ticks, np.zeros(0, np.int64)
+        numbers = track.scale, int(times[0]), _step_of(times), first, max(stop - first, 0), 0, track.last
+        return Table(track.setup, 0, *numbers, track.sizes, *[nothing] * 3, *_make_marks(track, times))
     order = np.argsort(track.ticks, kind="stable")
     times = track.ticks[order]
     begin, end = (int(each) for each in np.searchsorted(times, track.shown))
@@ -178,19 +220,25 @@ def tabulate(track: Track) -> Table:
     begin = max(begin, int(key_ranks[0]))
     if (order[begin:end] < track.keys[0]).any() or begin >= end:
         raise Damaged("a frame of the video track has no key frame before it")
-    steps = np.diff(times)
-    step = int(steps[0]) if count > 1 and steps[0] and (steps == steps[0]).all() else 0
-    ends = track.offsets + track.sizes
-    breaks = np.flatnonzero(track.offsets[1:] != ends[:-1]) + 1
-    marks = np.unique(np.concatenate((np.arange(0, count, _MARK_SAMPLES), breaks)))
-    since = np.zeros(0, np.int64) if step else times - times[0]
     vectors = [track.sizes, *(_shrink(each) for each in (track.keys, key_ranks)), shifts.astype(np.int32)]
     if not reorders:
         vectors[2:] = [each[:0] for each in vectors[2:]]
-    vectors += [_shrink(since), _shrink(marks), track.offsets[marks]]
     reach = int(np.abs(shifts).max())
-    numbers = track.scale, int(times[0]), step, begin, end - begin, reach, track.last
-    return Table(track.setup, 0, *numbers, *vectors)
+    numbers = track.scale, int(times[0]), _step_of(times), begin, end - begin, reach, track.last
+    return Table(track.setup, 0, *numbers, *vectors, *_make_marks(track, times))
+
+
+def _step_of(times: Ints) -> int:
+    """Return the ticks between two samples, or 0 if they vary."""
+    steps = np.diff(times)
+    return int(steps[0]) if len(steps) and steps[0] and (steps == steps[0]).all() else 0
+
+
+def _make_marks(track: Track, times: Ints) -> list[NDArray[Any]]:
+    """Return the vectors ``times``, ``marks`` and ``places`` of a table."""
+    breaks = np.flatnonzero(track.offsets[1:] != (track.offsets + track.sizes)[:-1]) + 1
+    marks = np.unique(np.concatenate((np.arange(0, len(times), _MARK_SAMPLES), breaks)))
+    return [_shrink((times - times[0])[: 0 if _step_of(times) else None]), _shrink(marks), track.offsets[marks]]
 
 
 def _shrink(values: Ints) -> NDArray[Any]:
@@ -207,7 +255,10 @@ class Videos:
         keys: Key of each file.
         sizes: Bytes of each file.
         etags: Version of each file.
+        audio: The tables of their audio tracks, of files without one ``NO_AUDIO``; None: they were not read.
     """
+
+    audio: Videos | None = None
 
     def __init__(self, shards: Shards, tables: Sequence[Table]) -> None:
         """Copy ``tables``, one for each of ``shards.found``, into one block of memory."""
@@ -248,6 +299,10 @@ class Videos:
         return self.source.url(self.keys[file])
 
 
+_NOTHING: list[Any] = [0] * (_NUMBERS - 1) + [np.zeros(0, np.uint32)] * 7
+NO_AUDIO = Table(Setup("", b"", (), 0, ()), *_NOTHING)
+
+
 def open_videos(shards: Shards) -> Videos:
     """Return the tables of MP4 and MOV files, read with one request each, two where ``moov`` is at the end.
 
@@ -256,4 +311,9 @@ def open_videos(shards: Shards) -> Videos:
     tables: list[Any] = [None] * len(shards.found)
     for number, extents in walked(shards, range(len(shards.found))):
         tables[number] = extents.schema
-    return Videos(shards, tables)
+    form = shards.format
+    if not isinstance(form, VideoFormat) or not form.audio:
+        return Videos(shards, tables)
+    videos = Videos(shards, [video for video, _ in tables])
+    videos.audio = Videos(shards, [sound for _, sound in tables])
+    return videos

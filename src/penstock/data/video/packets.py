@@ -1,4 +1,4 @@
-"""Frames from the packets of a file, decoded by PyAV without a container: bit-equal to those of the whole file."""
+"""Frames and sound from the packets of a file, decoded by PyAV without a container, as it decodes the whole file."""
 
 from __future__ import annotations
 
@@ -140,3 +140,40 @@ def _to_rgb(frame: Any) -> NDArray[np.uint8]:  # noqa: ANN401  PyAV's VideoFrame
     plane: Any = convert(frame, format="rgb24", **single).planes[0]
     lines = np.frombuffer(plane, np.uint8)[: plane.height * plane.line_size].reshape(plane.height, plane.line_size)
     return lines[:, : plane.width * 3].reshape(plane.height, plane.width, 3)
+
+
+def decode_sound(setup: Setup, rate: int, packets: list[tuple[int, memoryview]]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the samples of packets in a row, each with its time as given: shape (channels, frames).
+
+    Raises:
+        MissingExtra: PyAV is not installed.
+        Damaged: The decoder refused the bytes, or gave fewer packets.
+        Unsupported: The decoder gave another rate or number of channels than the file states.
+    """
+    with require_extras("decoding audio needs PyAV", av="video"):
+        import av
+    left = [tick for tick, _ in packets]
+    context: Any = av.CodecContext.create(setup.codec, "r")
+    context.thread_count = 1
+    context.extradata = setup.extradata
+    try:
+        for tick, data in [*packets, (0, None)]:
+            packet: Any = None if data is None else av.Packet(data)  # type: ignore[arg-type]  # any buffer
+            if packet is not None:
+                packet.pts = packet.dts = tick
+            for frame in context.decode(packet):
+                samples = frame.to_ndarray()
+                channels = frame.layout.nb_channels
+                if (frame.sample_rate, channels) != (rate, setup.channels):
+                    raise Unsupported(
+                        f"the decoder gave {channels} channels at {frame.sample_rate} Hz, and the file states "
+                        f"{setup.channels} at {rate} Hz (HE-AAC?): encode it anew, "
+                        "ffmpeg -i IN -c:v copy -c:a aac OUT.mp4"
+                    )
+                yield left.pop(0), samples if frame.format.is_planar else samples.reshape(-1, channels).T
+    except av.FFmpegError as error:
+        raise Damaged(f"cannot decode the audio from {packets[0][0] / rate:.3f} s: {error}") from error
+    except IndexError:
+        raise Damaged("the decoder returned more frames than the audio track has packets") from None
+    if left:
+        raise Damaged(f"the decoder returned {len(packets) - len(left)} of {len(packets)} packets of the audio track")
