@@ -3,6 +3,7 @@
 import io
 import itertools
 import pickle
+import re
 
 import av
 import numpy as np
@@ -152,8 +153,22 @@ def test_fields_choose_features_and_cameras(folder, files, expected, tmp_path):
     assert torch.equal(item[WRIST] / 255.0, whole[WRIST])
     without = {name: body for name, body in files.items() if TOP not in name}
     assert_same(ps.LeRobotDataset(put_robot(tmp_path, without), fields=[WRIST])[9], {WRIST: whole[WRIST]})
-    with pytest.raises(Unusable, match=r"fields: unknown feature 'actions'; features are observation\.state, action"):
-        ps.LeRobotDataset(folder, fields=["actions"])
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("actions", "unknown feature 'actions': did you mean 'action'"),
+        ("observation.images.*", f"did you mean {TOP}, {WRIST}?"),
+        ("top", f"unknown feature 'top': did you mean {TOP}?"),
+        ("gripper", "unknown feature 'gripper'; features are observation.state, action, matrix"),
+    ],
+)
+def test_unknown_feature_is_refused_with_the_nearest_names(folder, name, says):
+    with pytest.raises(Unusable, match=f"fields: .*{re.escape(says)}"):
+        ps.LeRobotDataset(folder, fields=["action", name])
+    with pytest.raises(Unusable, match=f"delta_timestamps: .*{re.escape(says)}"):
+        ps.LeRobotDataset(folder, delta_timestamps={name: [0.0]})
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import Damaged, NotFound, Unsupported
+from penstock.errors import Damaged, InvalidURL, NotFound, Unsupported
 from tests.data.lerobot.written import FPS, LENGTHS, TOP, WRIST, features_of, number_in, put_robot, robot, rows_of
 
 COUNT = sum(LENGTHS)
@@ -128,7 +128,7 @@ def test_loose_tolerance_takes_the_nearest_frame(tmp_path):
     files = robot(episodes={f"videos/{TOP}/from_timestamp": np.array([0, 0.7, 0.04, 0, 0.4])})
     with pytest.raises(Damaged, match="9 of 9 rows"):
         opened(tmp_path, files)
-    dataset = ps.LeRobotDataset(tmp_path, tolerance_s=0.045)
+    dataset = ps.LeRobotDataset(tmp_path, tolerance_s=np.float32(0.045))
     assert [number_in(dataset[row][TOP]) for row in range(12, 21)] == [*range(12, 21)]
 
 
@@ -136,6 +136,8 @@ def test_name_of_the_hub_is_advised_as_a_url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NotFound, match=r"'lerobot/pusht'; .* Hub is hf://datasets/lerobot/pusht"):
         ps.LeRobotDataset("lerobot/pusht")
+    with pytest.raises(InvalidURL, match=r"is hf://datasets/lerobot/pusht, got its page"):
+        ps.LeRobotDataset("https://huggingface.co/datasets/lerobot/pusht/tree/main")
     # A folder of such a name that lacks another file.
     put_robot(tmp_path / "lerobot/pusht", {name: body for name, body in robot().items() if "tasks" not in name})
     for name in ("lerobot/pusht", "lerobot", tmp_path / "other/pusht"):

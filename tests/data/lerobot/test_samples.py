@@ -41,8 +41,18 @@ def test_blocks_read_each_byte_once(tmp_path, g):
 
 
 def test_deltas_are_rounded_to_rows():
-    found = check_deltas({"a": [-0.1, 0.0, 1 / 3], "b": [2]}, {"a": 1, "b": 1}, 30, 1e-4)
-    assert {key: rows.tolist() for key, rows in found.items()} == {"a": [-3, 0, 10], "b": [60]}
+    found = check_deltas(
+        {"a": [-0.1, 0.0, 1 / 3], "b": [2], "c": [-2.0, -1.0, 0.0], "d": [-1, 0]},
+        {"a": 1, "b": 1, "c": 1, "d": 1},
+        30,
+        1e-4,
+    )
+    assert {key: rows.tolist() for key, rows in found.items()} == {
+        "a": [-3, 0, 10],
+        "b": [60],
+        "c": [-60, -30, 0],
+        "d": [-30, 0],
+    }
     assert check_deltas(None, {}, 30, 1e-4) == {}
 
 
@@ -53,16 +63,22 @@ def test_deltas_are_rounded_to_rows():
             {"delta_timestamps": {"action": [0.05]}},
             r"'action'\] must be multiples of 1/10 s within 0\.0001 s, got 0\.05",
         ),
-        ({"delta_timestamps": {"acton": [0.0]}}, r"delta_timestamps: unknown feature 'acton'; features are"),
+        ({"delta_timestamps": {"acton": [0.0]}}, r"delta_timestamps: unknown feature 'acton': did you mean 'action'"),
         ({"delta_timestamps": {"action": []}}, "must be finite seconds, at least one"),
         ({"delta_timestamps": {"action": 0.1}}, "must be a list of seconds"),
         ({"delta_timestamps": {"action": [np.inf]}}, "must be finite seconds"),
+        (
+            {"delta_timestamps": {"action": range(4)}},
+            r"must be seconds, and 0, 1, 2, … are rows: divide them by fps=10",
+        ),
+        ({"delta_timestamps": {"action": np.arange(-2, 1)}}, "and -2, -1, 0, … are rows"),
         ({"delta_timestamps": [0.1]}, "must map features to lists of seconds"),
         ({"delta_timestamps": {"action": [0.0]}, "fields": ["index"]}, "unknown feature 'action'; features are index"),
         ({"episodes": []}, "must name at least one episode"),
         ({"episodes": 3}, r"episodes must be numbers of episodes, such as range\(40\), got 3"),
-        ({"episodes": [0.5]}, "a number of episodes must be a whole number"),
+        ({"episodes": [0.5]}, "each of episodes must be a whole number"),
         ({"tolerance_s": 0}, r"tolerance_s must be seconds above 0, got 0"),
+        ({"tolerance_s": True}, "tolerance_s must be seconds above 0"),
         ({"tolerance_s": "1"}, "tolerance_s must be seconds above 0"),
         ({"fields": "action"}, "fields must be names of features"),
         ({"drop_last_frames": -1}, "drop_last_frames must be 0 or more"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -206,6 +207,6 @@ def _check_fields(fields: object) -> tuple[str, ...] | None:
 
 
 def _check_tolerance(tolerance_s: object) -> float:
-    if isinstance(tolerance_s, bool) or not isinstance(tolerance_s, (int, float)) or not 0 < tolerance_s < np.inf:
+    if isinstance(tolerance_s, bool) or not isinstance(tolerance_s, Real) or not 0 < float(tolerance_s) < np.inf:
         raise Unusable(f"tolerance_s must be seconds above 0, got {tolerance_s!r}")
     return float(tolerance_s)

@@ -16,6 +16,7 @@ from penstock.data.reading.runs import merged_spans
 from penstock.data.shards.format import UnitPiece
 from penstock.data.shards.parquet import ParquetFormat
 from penstock.errors import Damaged, NotFound, PenstockError, Unsupported, Unusable
+from penstock.options.typed import suggest_word
 from penstock.schema import COUNT, check_json, read_json
 from penstock.values import Span, whole
 
@@ -156,10 +157,9 @@ def _choose_features(
     known = info["features"]
     if missing := [name for name in INDEXES if name not in known]:
         raise Damaged(f"the features lack {missing[0]!r}, which each LeRobot dataset has", url=url)
-    if fields is not None:
-        for name in fields:
-            if name != "task" and name not in known:
-                raise Unusable(f"fields: unknown feature {name!r}; features are {', '.join(known)} and task", url=url)
+    for name in fields or ():
+        if name != "task":
+            check_feature(name, known, "fields", url)
     features, cameras = {}, list[str]()
     for name, each in known.items():
         if fields is not None and name not in fields:
@@ -172,6 +172,17 @@ def _choose_features(
     if cameras and not info.get("video_path"):
         raise Damaged("the description of the dataset has videos and no video_path", url=url)
     return features, tuple(cameras), fields is None or "task" in fields
+
+
+def check_feature(name: object, known: Iterable[str], what: str, url: str = "") -> None:
+    """Raise unless a feature is known; the message has those that contain ``name``, else the most similar one."""
+    names = [*known]
+    if name not in names:
+        near = [each for each in names if str(name).rstrip(".*") in each]
+        advice = f": did you mean {', '.join(near)}?" if near else f"; features are {', '.join(names)}"
+        raise Unusable(
+            f"{what}: unknown feature {name!r}{advice if near else suggest_word(str(name), names, advice)}", url=url
+        )
 
 
 def _parse_feature(name: str, each: Mapping[str, Any], url: str) -> Feature:
@@ -262,7 +273,7 @@ def check_episodes(episodes: object) -> tuple[int, ...] | None:
         return None
     if isinstance(episodes, (str, bytes)) or not hasattr(episodes, "__iter__"):
         raise Unusable(f"episodes must be numbers of episodes, such as range(40), got {episodes!r}")
-    found = sorted({whole(each, "a number of episodes", 0) for each in episodes})
+    found = sorted({whole(each, "each of episodes", 0) for each in episodes})
     if not found:
         raise Unusable("episodes must name at least one episode, got none")
     return tuple(found)

@@ -15,7 +15,7 @@ from penstock.data.catalog.discovery.shards import Shards, walked
 from penstock.data.lerobot.meta import INDEXES, INFO, expand_paths, list_files, read_columns, read_meta
 from penstock.data.ranks import share_named
 from penstock.data.video.frames import VideoFormat
-from penstock.errors import Damaged, NotFound, Unsupported, Unusable
+from penstock.errors import Damaged, InvalidURL, NotFound, Unsupported, Unusable
 from penstock.source import open_source
 from penstock.values import as_folder
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _TAKEN = {"float32": "fiu", "int64": "iu", "bool": "b"}
 # ORG/NAME, by which other libraries open a dataset of the Hub.
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_PAGE = re.compile(r"https?://huggingface\.co/datasets/([^/]+/[^/?#]+)")
 
 
 class RobotRequest(NamedTuple):
@@ -65,6 +66,8 @@ def open_robot(url: str | os.PathLike[str], request: RobotRequest, store: StoreO
 
 
 def _open_folder(url: str | os.PathLike[str], request: RobotRequest, store: StoreOptions | str | None) -> RobotFiles:
+    if page := _HUB_PAGE.match(str(url)):
+        raise InvalidURL(f"a dataset of the Hugging Face Hub is hf://datasets/{page[1]}, got its page", url=str(url))
     source, key = open_source(url, store)
     base = as_folder(key)
     try:

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.data.catalog.columns.column import pack
 from penstock.data.catalog.discovery.shards import Shards
+from penstock.data.lerobot.meta import check_feature
 from penstock.data.video.frames import VideoFormat, Videos
 from penstock.data.video.reading import ClipContents
 from penstock.errors import Unusable
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _NOW = np.zeros(1, np.int64)
 _MOST_DELTAS = 1 << 20
+_MOST_SECONDS = 2  # whole numbers in a row; more are rows, by mistake
 
 
 class RobotSamples(ClipContents):
@@ -179,12 +181,17 @@ def check_deltas(given: object, known: Mapping[str, Any], fps: float, tolerance_
         raise Unusable(f"delta_timestamps must map features to lists of seconds, got {given!r:.100}")
     found: Deltas = {}
     for key, seconds in given.items():
-        if key not in known:
-            raise Unusable(f"delta_timestamps: unknown feature {key!r}; features are {', '.join(known)}")
+        check_feature(key, known, "delta_timestamps")
         try:
-            times = np.array([float(each) for each in seconds])
+            listed = [*seconds]
+            times = np.array([float(each) for each in listed])
         except (TypeError, ValueError):
             raise Unusable(f"delta_timestamps[{key!r}] must be a list of seconds, got {seconds!r:.100}") from None
+        if len(listed) > _MOST_SECONDS and np.asarray(listed).dtype.kind in "iu" and (np.diff(times) == 1).all():
+            raise Unusable(
+                f"delta_timestamps[{key!r}] must be seconds, and {listed[0]}, {listed[1]}, {listed[2]}, … are rows: "
+                f"divide them by fps={fps:g}; for whole seconds, pass floats"
+            )
         if not len(times) or not np.isfinite(times).all() or np.abs(times * fps).max(initial=0) > _MOST_DELTAS:
             raise Unusable(f"delta_timestamps[{key!r}] must be finite seconds, at least one, got {seconds!r:.100}")
         rows = np.rint(times * fps)
