@@ -39,6 +39,7 @@ PARTS: dict[str, tuple[str | tuple[str, ...], ...]] = {
         "node_copy",
         "shards",
         "catalog",
+        "vector_file",
         "order",
         "reading",
         "datasets",

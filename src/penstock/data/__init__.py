@@ -8,6 +8,7 @@
 4. ``loading/`` transforms the samples in threads or workers, and gives batches, their state and a report.
 
 ``region`` is the memory that a process and its workers share: catalogs, epochs and counters are in it; ``node_copy``
-gives the processes of a node one copy of a saved catalog. ``ranks`` sends to all ranks what one of them has listed.
+gives the processes of a node one copy of a saved catalog. ``vector_file`` writes and reads plans of packed rows and
+indexes of videos. ``ranks`` sends to all ranks what one of them has listed.
 ``unpacking`` decodes compressed files within a budget.
 """

@@ -34,6 +34,7 @@ from penstock.data.catalog.discovery.stated import INDEX, named_files, read_stat
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import Saved, is_catalog, load
 from penstock.data.shards.registry import format_of
+from penstock.data.video.saved import save_index
 from penstock.engine.listing.select import Leftovers, globs
 from penstock.errors import AlreadyExists, Changed, ConfigError, Damaged, PenstockError, Unusable, require_extras
 from penstock.jobs.parts.operation import JobPart, Means, Operation, Planned, ignore_progress
@@ -43,7 +44,7 @@ from penstock.progress import tally, totals
 from penstock.schema import COUNT, read_json
 from penstock.source import Source, open_source
 from penstock.stores.urls import Location, parse
-from penstock.values import switch
+from penstock.values import switch, whole
 from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
@@ -92,6 +93,16 @@ def index(
     dtype: DTypeLike | None = None,
     store: StoreOptions | str | None = None,
 ) -> TokenDataset: ...
+@overload
+def index(  # type: ignore[overload-overlap]  # "mp4" is no other format
+    url: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    *,
+    format: Literal["mp4"],
+    track: int | None = None,
+    progress: bool | None = None,
+    store: StoreOptions | str | None = None,
+) -> dict[str, int]: ...
 @overload
 def index(
     url: str | os.PathLike[str],
@@ -157,18 +168,24 @@ def index(  # noqa: PLR0913  each is named in the call
     pack: Pack = "best-fit",
     longer: Longer = "cut",
     dtype: DTypeLike | None = None,
+    track: int | None = None,
     job: str | os.PathLike[str] | None = None,
     part: str | None = None,
     on: Ray | None = None,
     processes: int | None = 1,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
-) -> Catalog | TokenDataset | None:
+) -> Catalog | TokenDataset | dict[str, int] | None:
     """List a prefix as ``Catalog.scan`` does, and save the catalog; with ``format``, of the samples inside shards.
 
     ``format="packing"`` plans rows of packed documents from the indexes of token files, and writes the plan, with which
     ``TokenDataset.from_shards(url, length=…, pack=…, plan=dest)`` opens at once. One process makes it, without a job,
     in some 6 minutes of CPU and 40 GB of memory for 10⁹ documents.
+
+    ``format="mp4"`` reads the tables of frames of MP4 and MOV files, and writes them to an index, with which
+    ``VideoDataset.from_shards(url, index=dest)`` opens without a request for each file. One process makes it, without a
+    job, and writes it once all files were read. Repeated with the same ``dest``, it reads only files that are new, or
+    were replaced since.
 
     A listing that was killed or interrupted resumes when it is called again with the same arguments, unless
     ``restart`` is set. The entries found so far are in ``<dest>.partial`` or, if ``dest`` is not on this machine, in
@@ -187,7 +204,8 @@ def index(  # noqa: PLR0913  each is named in the call
         labels: Rule of labels, as for ``Catalog.scan`` and ``Catalog.from_shards``.
         versions: Record version ids, as for ``Catalog.scan`` and ``Catalog.from_shards``; not with ``job``.
         restart: Start over; not with ``job``, whose records are deleted for that.
-        format: Format of the shards, as for ``Catalog.from_shards``, or ``"packing"``; default: objects are listed.
+        format: Format of the shards, as for ``Catalog.from_shards``, or ``"packing"`` or ``"mp4"``; default: objects
+            are listed.
         fields: Fields of each sample in shards, as for ``Catalog.from_shards``.
         key: Rule by which names of members form samples, as there.
         missing: Samples that lack a field, as there.
@@ -197,21 +215,23 @@ def index(  # noqa: PLR0913  each is named in the call
         pack: How these are packed, as for ``TokenDataset.from_shards``.
         longer: What becomes of documents longer than a row, as there.
         dtype: Type of the tokens, as there.
+        track: ID of the video track, as for ``VideoDataset.from_shards``; with ``format="mp4"``.
         job: Folder for the records, for shards; the catalog is written once all parts are done.
         part: This process's share of the parts, such as ``"3/16"``; with ``job``.
         on: Ray cluster that does the parts; with ``job``.
         processes: Processes of this machine that share the parts; None: as many as processors; with ``job``.
-        progress: As for ``Catalog.scan``; for shards a bar of shards and their bytes.
+        progress: As for ``Catalog.scan``; for shards and videos a bar of these and their bytes.
         store: Options of the store that holds ``url`` and ``dest``; not used for a local ``dest``.
 
     Returns:
         The catalog; None if a ``part`` of a job is done, and others have parts left. With ``format="packing"``, the
-        dataset of the rows.
+        dataset of the rows. With ``format="mp4"``, the numbers of ``files`` and ``frames``, and the bytes of all frames
+        (``frame_bytes``).
 
     Raises:
         NotFound: No object or shard was found; nothing was written.
         Damaged: A shard contradicts its format; the shards before it are kept for the next call.
-        AlreadyExists: ``dest`` exists, and is not a catalog.
+        AlreadyExists: ``dest`` exists, and is not a catalog; or not a plan or an index of videos, if one is written.
         Unusable: An object has no label; another process lists into the same file; the disk is full; or
             ``job`` is given for objects, or with arguments that no record can hold.
 
@@ -223,17 +243,26 @@ def index(  # noqa: PLR0913  each is named in the call
         600
         >>> ps.index("s3://bucket/shards/", "shards.catalog", format="tar", fields=("png", "cls"))
         <Catalog of 600 samples in 6 tar shards under s3://bucket/shards/>
+        >>> ps.index("s3://bucket/videos/", "s3://bucket/videos.index", format="mp4")["files"]
+        2
     """
     how = _IndexOptions(include, exclude, labels, versions, restart, format, fields, key, missing, skip, index)
-    if format == "packing":
-        others = {**how.given((*_OF_SHARDS, "labels")), "restart": restart, "job": job, "part": part, "on": on}
-        others |= {"versions": versions}
-        others["processes"] = processes != 1
-        if given := [name for name, value in others.items() if value]:
-            raise Unusable(f"{given[0]}= cannot be combined with format='packing', whose plan this process makes alone")
-        return _index_packing(url, dest, (length, pack, longer, dtype), store)
-    if (length, pack, longer, dtype) != (None, "best-fit", "cut", None):
+    packing = length, pack, longer, dtype
+    if format != "packing" and packing != (None, "best-fit", "cut", None):
         raise Unusable("length=, pack=, longer= and dtype= are for packed rows: pass format='packing' with them")
+    if format != "mp4" and track is not None:
+        raise Unusable("track= is of videos: pass format='mp4' with it")
+    if format in ("packing", "mp4"):
+        others = {**how.given((*_OF_SHARDS, "labels")), "versions": versions, "restart": restart}
+        others |= {"job": job, "part": part, "on": on, "processes": processes != 1}
+        if given := [name for name, value in others.items() if value]:
+            raise Unusable(
+                f"{given[0]}= cannot be combined with format={format!r}: one process reads and writes it all"
+            )
+        if format == "packing":
+            return _index_packing(url, dest, packing, store)
+        videos = save_index(url, dest, None if track is None else whole(track, "track", 1), store, progress=progress)
+        return {"files": len(videos), "frames": int(videos.counts.sum()), "frame_bytes": videos.frame_bytes}
     if job is None:
         require_job(part, on, processes)
         return _index_here(url, dest, how, progress=progress, store=store)

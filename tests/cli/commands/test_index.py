@@ -9,6 +9,7 @@ import pytest
 import penstock as ps
 from tests.data.shards.archives import tar
 from tests.data.tokens.lengths import write_numbered
+from tests.data.video.files import kind
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ def test_rows_of_packed_documents_are_planned(penstock, tmp_path):
         (("--length", "64", "--pack", "tight"), "pack must be"),
         (("--length", "64", "--fields", "png"), "fields= cannot be combined"),
         (("--length", "64", "--job", f"{tmp_path}/job"), "job= cannot be combined"),
-        (("--length", "64", "--refresh"), "not a catalog"),
+        (("--length", "64", "--refresh"), "--refresh is for catalogs"),
     ):
         done = penstock(*words, *more)
         assert done.returncode != 0, more
@@ -137,3 +138,25 @@ def test_versions_are_recorded_shown_and_refused_where_there_are_none(penstock, 
     assert (done.returncode, "cannot read versions by id" in done.stderr) == (2, True), done.stderr
     done = penstock("index", f"{tree}/", to, "--refresh", "--versions")
     assert (done.returncode, "--versions cannot be changed by --refresh" in done.stderr) == (2, True), done.stderr
+
+
+def test_index_of_videos_is_written_and_brought_up_to_date(penstock, tmp_path):
+    (tmp_path / "videos").mkdir()
+    words = ("index", f"{tmp_path}/videos/", f"{tmp_path}/videos.index", "--format", "mp4")
+    for number in (1, 2):
+        (tmp_path / "videos" / f"{number}.mp4").write_bytes(kind("two video tracks"))
+        done = penstock(*words, "--track", "2")
+        text = f"{number} video{'s' if number > 1 else ''}, {60 * number} frames"
+        assert done.stdout == f"{tmp_path}/videos.index: {text}\n", done.stderr
+    found = json.loads(penstock(*words, "--json").stdout)
+    assert (found["files"], found["frames"], found["index"]) == (2, 120, f"{tmp_path}/videos.index")
+    dataset = ps.VideoDataset.from_shards(f"{tmp_path}/videos/", frames=4, index=tmp_path / "videos.index")
+    assert len(dataset) == 30
+    for more, message in (
+        (("--refresh",), "--refresh is for catalogs: repeat the command without it for --format mp4"),
+        (("--labels", "folder"), "labels= cannot be combined with format='mp4'"),
+        (("--job", "records/"), "job= cannot be combined with format='mp4'"),
+    ):
+        done = penstock(*words, *more)
+        assert done.returncode == 2
+        assert message in done.stderr

@@ -151,18 +151,18 @@ def test_damaged_and_forged_plans_are_refused(folder, plan):
         rewritten(plan, change)
         return opened(folder, plan)
 
-    with pytest.raises(Unusable, match="the plan has version 2 of the packing, known is 1"):
+    with pytest.raises(Unusable, match="the plan of packed rows has version 2, known is 1: make it again"):
         forged(lambda header, body: header.update(version=2) or body)
-    with pytest.raises(Damaged, match="the plan ends early"):
+    with pytest.raises(Damaged, match="its header describes"):
         forged(lambda _, body: body[:-8])
     with pytest.raises(Damaged, match="other documents than"):
         forged(lambda _, body: bytes([body[0] ^ 1]) + body[1:])
     with pytest.raises(Damaged, match="contradict one another"):
-        forged(lambda _, body: body[:-8] + bytes(8))
-    with pytest.raises(Damaged, match="counts"):
-        forged(lambda header, body: header.update(counts=[1]) or body)
-    with pytest.raises(Damaged, match="lengths"):
-        forged(lambda header, body: header.update(lengths="<f8") or body)
+        forged(lambda _, body: body[:-64] + bytes(64))
+    with pytest.raises(Damaged, match=r"vectors\[0\] must be"):
+        forged(lambda header, body: header.update(vectors=[[1]]) or body)
+    with pytest.raises(Damaged, match="other vectors than those of its files"):
+        forged(lambda header, body: header.update(vectors=[["<i1", len(body)]]) or body)
     assert len(forged(lambda _, body: body))
 
 
@@ -178,7 +178,7 @@ def test_no_other_file_is_overwritten(folder, plan):
     [
         ({"length": None}, "pack= needs length="),
         ({"fields": "txt"}, "fields= cannot be combined with format='packing'"),
-        ({"job": "records/"}, "job= cannot be combined with format='packing', whose plan this process makes alone"),
+        ({"job": "records/"}, "job= cannot be combined with format='packing': one process reads"),
         ({"processes": 4}, "processes= cannot be combined"),
         ({"include": "*.bin"}, "include= and exclude= are for objects"),
         ({"format": "tar"}, "length=, pack=, longer= and dtype= are for packed rows"),

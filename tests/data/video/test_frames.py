@@ -40,7 +40,7 @@ def test_tables_are_those_of_each_file(folder):
         assert same(videos.table(number), tabulate(walked(kind(name))[0]))
         assert videos.url_of(number).endswith(f"/{number}.{'mov' if name == 'prores' else 'mp4'}")
     # The three files of x264 differ in their boxes, as their edit lists and times do.
-    assert len(videos._setups) <= len(NAMES)
+    assert len(videos.vectors[1]) <= len(NAMES) + 1
 
 
 def test_tables_are_small_and_reach_a_spawned_process(tmp_path):
@@ -48,7 +48,7 @@ def test_tables_are_small_and_reach_a_spawned_process(tmp_path):
         (tmp_path / f"{number:02}.mp4").write_bytes(file([100] * 2000, keys=[*range(1, 2001, 2)], front=True))
     videos = opened(f"{tmp_path}/")
     # 4 bytes for a frame, and 4 for each second one.
-    memory_bytes = sum(each.values.nbytes for each in (videos._rows, *videos._borders, *videos._vectors))
+    memory_bytes = sum(each.values.nbytes for each in videos.vectors)
     assert memory_bytes < 6.4 * videos.counts.sum()
     assert len(pickle.dumps(videos)) > memory_bytes
     with multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -60,6 +60,9 @@ def write_index(
     pack: Annotated[str | None, Option(metavar="best-fit|cut", help="How documents fill rows.")] = None,
     longer: Annotated[str | None, Option(metavar="cut|leave-out|refuse", help="Documents longer than a row.")] = None,
     dtype: Annotated[str | None, Option(metavar="uint16|…", help="Type of the tokens of --format packing.")] = None,
+    track: Annotated[
+        int | None, Option(metavar="ID", help="Video track, for --format mp4; default: the first.")
+    ] = None,
     include: IncludeUrl = None,
     exclude: Exclude = None,
     labels: Annotated[str | None, Option(metavar="folder|PATTERN", help="A class for each object.")] = None,
@@ -74,20 +77,16 @@ def write_index(
 
     With --format, the catalog is of the samples inside the shards there. Repeat an interrupted command to continue it.
     With --format packing, FILE is a plan of rows of --length tokens, for TokenDataset.from_shards(plan=FILE).
+    With --format mp4, FILE is an index of videos, for VideoDataset.from_shards(index=FILE); repeated, the command reads
+    only videos that are new or were replaced.
     Exit code 1 if there are no objects.
     """
     if refresh and restart:
         raise Unusable("--restart starts over, and --refresh continues from a saved catalog: leave one out")
     names = None if fields is None else tuple(each.strip() for each in fields.split(","))
-    given: dict[str, Any] = {
-        "format": kind,
-        "fields": names,
-        "key": key,
-        "missing": missing,
-        "skip": skip,
-        "index": side,
-    }
-    given |= {"length": length, "pack": pack, "longer": longer, "dtype": dtype, "versions": versions or None}
+    given: dict[str, Any] = {"fields": names, "key": key, "missing": missing, "skip": skip, "index": side}
+    given |= {"length": length, "pack": pack, "longer": longer, "dtype": dtype, "track": track, "format": kind}
+    given["versions"] = versions or None
     how: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     how |= {"include": include or [], "exclude": exclude or [], "labels": labels}
     parts = in_job(job, part, ray, processes)
@@ -98,7 +97,7 @@ def write_index(
     else:
         with aside(parts.get("on")):
             catalog = ps.index(url, to, store=store, restart=restart, **how, **parts)
-    show = _show_plan if kind == "packing" else show_index
+    show = {"packing": _show_plan, "mp4": _show_videos}.get(kind or "", show_index)
     show(catalog, as_json=json, url=url, to=to)
 
 
@@ -122,11 +121,21 @@ def _show_plan(rows: Any, *, as_json: bool, url: str, to: str) -> None:  # noqa:
     write_row({**record, "cut": rows.cut, "left_out": rows.left_out}, f"{to}: {rows!r}", as_json=as_json)
 
 
+def _show_videos(counts: Any, *, as_json: bool, url: str, to: str) -> None:  # noqa: ANN401  as the others
+    """Write the numbers of indexed videos and of their frames."""
+    text = f"{to}: {counted(counts['files'], 'video')}, {counted(counts['frames'], 'frame')}"
+    write_row({"url": url, "index": to, **counts}, text, as_json=as_json)
+
+
 def _refresh_catalog(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Catalog":
     """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
+    if how.get("format") in ("packing", "mp4"):
+        raise Unusable(f"--refresh is for catalogs: repeat the command without it for --format {how['format']}")
     its = None if parse(to).local else store
     known = open_saved(to, its)
-    if given := [name for name in (*_OF_SAMPLES, "versions", "length", "pack", "longer", "dtype") if name in how]:
+    if given := [
+        name for name in (*_OF_SAMPLES, "versions", "length", "pack", "longer", "dtype", "track") if name in how
+    ]:
         raise Unusable(f"--{given[0]} cannot be changed by --refresh: index again without it")
     mine = None if known.format is None else known.format.name
     if how.get("format", mine) != mine:

@@ -1,15 +1,10 @@
 """Saved plans of packed rows: a file by which rows are opened without the indexes of documents, and without planning.
 
-The file: 16 bytes of magic; the header's length (uint64) and SHA-256; the header, JSON; then the tokens of each
-document, and the plan's four vectors.
+The vectors of the file are the tokens of each document, and the four of the plan.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import struct
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,10 +14,10 @@ from penstock.data.shards.tokens import token_dtype
 from penstock.data.tokens.opening import open_files
 from penstock.data.tokens.packing import VERSION, PackingPlan
 from penstock.data.tokens.rows import PackedRows, RowShape
-from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, NotFound, Unusable, public_url
-from penstock.schema import COUNT, read_json
+from penstock.data.vector_file import FileKind, has_file, read_vectors, write_vectors
+from penstock.errors import Changed, Damaged, Unusable, public_url
+from penstock.schema import COUNT
 from penstock.stores.urls import parse
-from penstock.verbs import open as open_object
 
 if TYPE_CHECKING:
     import os
@@ -33,19 +28,13 @@ if TYPE_CHECKING:
     from penstock.data.tokens.windows import TokenFiles
     from penstock.options import StoreOptions
 
-_MAGIC = b"\x89penstock.pak\r\n\x1a"
-_START = struct.Struct("<16sQ32s")
-_FORM = {
-    "format": "penstock packing",
-    "version": int,
-    "dtype": str,
-    "shape": [COUNT, str, str],
-    "files": [[str, COUNT, str, str, COUNT, str, COUNT]],
-    "lengths": re.compile(r"[|<][iu][1248]"),
-    "counts": [COUNT, COUNT, COUNT, COUNT],
-    "sha256": str,
-}
 _AGAIN = "make it again, by ps.index(…, format='packing')"
+_KIND = FileKind(
+    b"pak",
+    VERSION,
+    {"dtype": str, "shape": [COUNT, str, str], "files": [[str, COUNT, str, str, COUNT, str, COUNT]]},
+    _AGAIN,
+)
 
 
 class SavedPlan(NamedTuple):
@@ -109,70 +98,28 @@ def save_plan(
     files: TokenFiles, rows: PackedRows, dest: str | os.PathLike[str], store: StoreOptions | str | None
 ) -> None:
     """Write the plan of all ``rows`` of ``files``; replace an earlier plan, and no other file."""
-    place = parse(dest)
-    own = None if place.local else store
-    try:
-        with open_object(dest, "rb", store=own) as file:
-            head = file.read(len(_MAGIC))
-    except NotFound:
-        head = _MAGIC
-    if head != _MAGIC:
-        raise AlreadyExists("cannot write the plan: the existing file is not one; choose another name", url=place.url)
+    has_file(_KIND, dest, store)
     item = files.dtype.itemsize
     lengths = np.concatenate([sizes // item for _, sizes in files.units])
-    plan = rows.plan
-    values = [lengths.astype(narrow_type(lengths)), *(each.astype("<i8") for each in plan)]
-    whole = sha256()
-    for each in values:
-        whole.update(each.data)
     counts = [len(sizes) for _, sizes in files.units]
-    header = {
-        "format": "penstock packing",
-        "version": VERSION,
+    about = {
         "dtype": files.dtype.str,
         "shape": rows.shape,
         "files": [(*twin, count) for twin, count in zip(_name_twins(files), counts, strict=True)],
-        "lengths": values[0].dtype.str,
-        "counts": [len(each) for each in plan],
-        "sha256": whole.hexdigest(),
     }
-    text = json.dumps(header).encode()
-    with open_object(dest, "wb", store=own) as file:
-        file.write(_START.pack(_MAGIC, len(text), sha256(text).digest()) + text)
-        for each in values:
-            file.write(each.data)
+    values = [lengths.astype(narrow_type(lengths)), *(each.astype("<i8") for each in rows.plan)]
+    write_vectors(_KIND, dest, about, values, store)
 
 
 def read_plan(url: str | os.PathLike[str], store: StoreOptions | str | None) -> SavedPlan:
-    """Read a saved plan whole, in one request."""
-    place = parse(url)
-    with open_object(url, "rb", store=None if place.local else store) as file:
-        data = memoryview(file.read())
-    where = public_url(place.url)
-    if len(data) < _START.size or bytes(data[:16]) != _MAGIC:
-        raise Damaged(f"not a plan of packed rows: {_AGAIN}", url=where)
-    _, size, digest = _START.unpack_from(data)
-    text, body = data[_START.size : _START.size + size], data[_START.size + size :]
-    if sha256(text).digest() != digest:
-        raise ChecksumMismatch("the header of the plan does not match its SHA-256", url=where)
-    found = read_json(text, _FORM, "a plan of packed rows", where)
-    if found["version"] != VERSION:
-        raise Unusable(
-            f"the plan has version {found['version']} of the packing, known is {VERSION}: {_AGAIN}", url=where
-        )
-    if sha256(body).hexdigest() != found["sha256"]:
-        raise ChecksumMismatch("the plan does not match its SHA-256", url=where)
+    """Read a saved plan whole."""
+    found, vectors = read_vectors(_KIND, url, store)
+    where = public_url(parse(url).url)
+    lengths, *plan = (each.values for each in vectors)
     documents = sum(each[-1] for each in found["files"])
-    kinds = [found["lengths"], *["<i8"] * 4]
-    vectors, at = [], 0
-    for kind, count in zip(kinds, (documents, *found["counts"]), strict=True):
-        if at + count * np.dtype(kind).itemsize > len(body):
-            raise Damaged(f"the plan ends early: {_AGAIN}", url=where)
-        vectors.append(np.frombuffer(body, kind, count, at))
-        at += vectors[-1].nbytes
-    lengths, *plan = vectors
-    length, pack, longer = found["shape"]
-    shape = RowShape(length, pack, longer)
+    if len(lengths) != documents or [each.dtype.str for each in plan if len(each)] != ["<i8"] * 4:
+        raise Damaged(f"the plan has other vectors than those of its files: {_AGAIN}", url=where)
+    shape = RowShape(*found["shape"])
     return SavedPlan(
         where, token_dtype(found["dtype"]), shape, found["files"], lengths.astype(np.int64), PackingPlan(*plan)
     )

@@ -16,4 +16,5 @@
 5. ``frame_dataset`` has ``FrameDataset``, which indexes, slices and orders such samples: a subclass has ``contents``,
    ``_select_part(first, stop)`` and ``_make_sample(sample, held)``.
 6. ``dataset`` has ``VideoDataset`` and ``Clip``; ``small`` makes an MP4 file of a clip, for other decoders.
+7. ``saved`` writes the tables of all files to an index, and opens videos with it: ``open_indexed(shards, index)``.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -340,6 +341,27 @@ def _read_setup(boxes: TrackBoxes) -> Setup:
     places = (b"tkhd", place), (b"hdlr", boxes.media[b"hdlr"]), (b"stsd", stsd)
     verbatim = tuple(make_box(kind, bytes(moov[first:end])) for kind, (first, end) in places)
     return Setup(codec, extradata, _read_color(moov, inner), rotation, verbatim)
+
+
+def pack_setup(setup: Setup) -> bytes:
+    """Return a setup as bytes, which ``read_setup`` reads: the boxes of a video track, or one box of an audio track."""
+    sound = struct.pack(">B15s", setup.channels, setup.codec.encode())
+    return b"".join(setup.boxes) or make_box(b"soun", sound, setup.extradata)
+
+
+@lru_cache(1024)
+def read_setup(data: bytes) -> Setup:
+    """Return the setup that was packed; raise ``Damaged`` if the bytes are of another kind."""
+    view = memoryview(data)
+    try:
+        found = dict(_boxes(view, 0, len(data)))
+        if b"soun" not in found:
+            return _read_setup(TrackBoxes("video track", view, len(data), 1, 1, found, found, {}, found))
+        start, stop = found[b"soun"]
+        channels, codec = struct.unpack_from(">B15s", data, start)
+        return Setup(codec.rstrip(b"\0").decode(), data[start + 16 : stop], (), 0, (), channels)
+    except (KeyError, IndexError, ValueError, struct.error) as error:
+        raise Damaged(f"cannot read the setup of a decoder: {error!r}") from error
 
 
 def make_box(kind: bytes, *parts: bytes) -> bytes:

@@ -22,6 +22,7 @@ from penstock.data.video.frame_dataset import FrameDataset
 from penstock.data.video.frames import VideoFormat, Videos, open_videos
 from penstock.data.video.packets import HeldBytes, decode_frames
 from penstock.data.video.reading import ClipContents
+from penstock.data.video.saved import open_indexed
 from penstock.data.video.small import make_small_file, read_small_file
 from penstock.errors import Unusable, public_url
 from penstock.values import Span, whole
@@ -302,13 +303,15 @@ class VideoDataset(FrameDataset):
         fps: float | None = None,
         track: int | None = None,
         labels: Rule | None = None,
+        index: str | os.PathLike[str] | None = None,
         transform: Callable[[Clip], Any] | None = None,
         store: StoreOptions | str | None = None,
     ) -> Self:
         """Return a dataset of clips of video files; nothing is copied or converted.
 
         Costs the requests of a listing, or a HEAD for each file that is named, and one read of 64 KiB to 1 MiB for each
-        file; two where the index (``moov``) is at the end of a large file. Reads run in parallel. Memory: 4 bytes for a
+        file; two where the index (``moov``) is at the end of a large file. Reads run in parallel. With ``index``, one
+        HEAD and the reads of that file take the place of those of the videos. Memory: 4 bytes for a
         frame and 4 for a key frame; 4 more for files with B-frames, and 4 more at a variable rate.
 
         Clips do not cross files. Frames that are in no clip are counted by ``left_out``.
@@ -323,6 +326,9 @@ class VideoDataset(FrameDataset):
                 has the frames nearest to multiples of 1 / ``fps`` after the file's first frame. Default: all frames.
             track: ID of the video track; default: the first video track of each file.
             labels: Labels of the files by name: ``"folder"``, a pattern with one group, or a function of the name.
+            index: URL of an index that ``ps.index(…, format="mp4")`` has written: instead of a read of each file, it is
+                read once. Files that it lacks, or that were replaced since, are read as without it, and counted in the
+                log; files that exist no longer are left out, as the listing decides.
             transform: Function from a ``ps.Clip`` to a value, such as ``lambda clip: (clip.frames, clip.label)``.
             store: Options, or the name of a profile; default: environment and profile.
 
@@ -330,9 +336,10 @@ class VideoDataset(FrameDataset):
             A dataset of ``ps.Clip``, or of the values of ``transform``.
 
         Raises:
-            Unusable: An argument is invalid, or no file has enough frames.
-            NotFound: There are no video files.
-            Damaged: A file was cut short, or contradicts itself.
+            Unusable: An argument is invalid, no file has enough frames, or ``index`` is of another track or version.
+            NotFound: There are no video files, or there is no ``index``.
+            Damaged: A file was cut short, or contradicts itself; or ``index`` does.
+            Changed: None of the files is in ``index``.
             Unsupported: A file is fragmented, encrypted, of another container or codec, or has an edit list of several
                 parts; the text says what to do.
 
@@ -351,10 +358,13 @@ class VideoDataset(FrameDataset):
         if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
             raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
         given = urls if isinstance(urls, (str, os.PathLike, list, set, frozenset)) else [*urls]
-        videos = share_named(
-            *(given, store, "videos of", number),
-            lambda: open_videos(find_shards(given, VideoFormat(number), {}, store)),
-        )
+        form = VideoFormat(number)
+        if index is None:
+            videos = share_named(
+                given, store, "videos of", number, lambda: open_videos(find_shards(given, form, {}, store))
+            )
+        else:
+            videos = open_indexed(given, form, index, store)
         column = None
         if labels is not None:
             names = [key[len(videos.base) :] for key in videos.keys]

@@ -7,7 +7,7 @@ for a key frame, 4 more where frames are not presented in the order of decoding,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -15,14 +15,17 @@ from penstock.data.catalog.columns.column import pack
 from penstock.data.catalog.discovery.shards import walked
 from penstock.data.shards.format import Extents, ShardFormat
 from penstock.data.video.audio_boxes import read_audio, walk_wav
-from penstock.data.video.boxes import Setup, is_wav, read_video, walk_head, walk_moov
+from penstock.data.video.boxes import Setup, is_wav, pack_setup, read_setup, read_video, walk_head, walk_moov
+from penstock.engine.listing.names import gather
 from penstock.errors import Bug, Damaged, Unsupported
+from penstock.progress import current
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from penstock.data.catalog.columns.column import Numbers
     from penstock.data.catalog.discovery.shards import Shards
     from penstock.data.shards.format import Walk
     from penstock.data.video.boxes import Track
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 GAP_BYTES = 64 << 10  # between two ranges, at most, that are read and thrown away
 _MARK_SAMPLES = 1024  # whose sizes are added up at most to find a place
-_NUMBERS = 9  # of a ``Table``, before its vectors
+_NUMBERS, COLUMNS = 9, 7  # fields of a ``Table`` before its vectors, and these
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,23 +259,33 @@ class Videos:
         sizes: Bytes of each file.
         etags: Version of each file.
         audio: The tables of their audio tracks, of files without one ``NO_AUDIO``; None: they were not read.
+        vectors: Numbers of each table; the borders of the different setups, and these; for each vector of a ``Table``,
+            its border for each file; these vectors, each of all files.
     """
 
     audio: Videos | None = None
 
     def __init__(self, shards: Shards, tables: Sequence[Table]) -> None:
         """Copy ``tables``, one for each of ``shards.found``, into one block of memory."""
-        self.source, self.base = shards.source, shards.base
-        self.keys, self.sizes, self.etags = ([*each] for each in zip(*shards.found, strict=True))
-        setups: dict[Setup, int] = {}
-        rows = [(setups.setdefault(each.setup, len(setups)), *each[2:_NUMBERS]) for each in tables]
-        self._setups = [*setups]
+        setups: dict[bytes, int] = {}
+        rows = [(setups.setdefault(pack_setup(each.setup), len(setups)), *each[2:_NUMBERS]) for each in tables]
         columns: list[list[Any]] = [[each[at] for each in tables] for at in range(_NUMBERS, len(Table._fields))]
-        borders = [np.cumsum([0, *map(len, column)], dtype=np.int64) for column in columns]
-        self._rows, *packed = pack(
-            [np.array(rows, np.int64).reshape(-1), *borders, *(np.concatenate(column) for column in columns)]
-        )
-        self._borders, self._vectors = packed[: len(columns)], packed[len(columns) :]
+        first, *borders = [np.cumsum([0, *map(len, each)], dtype=np.int64) for each in ([*setups], *columns)]
+        numbers, boxes = np.array(rows, np.int64).reshape(-1), np.frombuffer(b"".join(setups), np.uint8)
+        self._adopt(shards, pack([numbers, first, boxes, *borders, *(np.concatenate(column) for column in columns)]))
+
+    @classmethod
+    def of_vectors(cls, shards: Shards, vectors: list[Numbers]) -> Self:
+        """Return the files ``shards.found``, whose tables are in ``vectors``."""
+        found = cls.__new__(cls)
+        found._adopt(shards, vectors)  # noqa: SLF001  the same class
+        return found
+
+    def _adopt(self, shards: Shards, vectors: list[Numbers]) -> None:
+        self.source, self.base, self.vectors = shards.source, shards.base, vectors
+        self.keys, self.sizes, self.etags = ([*each] for each in zip(*shards.found, strict=True))
+        self._rows, self._setups, self._boxes, *columns = vectors
+        self._borders, self._vectors = columns[:COLUMNS], columns[COLUMNS:]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -291,15 +304,16 @@ class Videos:
     def table(self, file: int) -> Table:
         """Return the table of a file: views, in some microseconds."""
         number, *numbers = self._rows.values.reshape(len(self), -1)[file].tolist()
+        setup = read_setup(self._boxes.view[slice(*self._setups.view[number : number + 2])].tobytes())
         places = [each.view[file : file + 2] for each in self._borders]
         vectors = [each.values[first:stop] for each, (first, stop) in zip(self._vectors, places, strict=True)]
-        return Table(self._setups[number], number, *numbers, *vectors)
+        return Table(setup, number, *numbers, *vectors)
 
     def url_of(self, file: int) -> str:
         return self.source.url(self.keys[file])
 
 
-_NOTHING: list[Any] = [0] * (_NUMBERS - 1) + [np.zeros(0, np.uint32)] * 7
+_NOTHING: list[Any] = [0] * (_NUMBERS - 1) + [np.zeros(0, np.uint32)] * COLUMNS
 NO_AUDIO = Table(Setup("", b"", (), 0, ()), *_NOTHING)
 
 
@@ -309,11 +323,36 @@ def open_videos(shards: Shards) -> Videos:
     Many files are read at once. Errors name the file.
     """
     tables: list[Any] = [None] * len(shards.found)
+    count = current()
     for number, extents in walked(shards, range(len(shards.found))):
         tables[number] = extents.schema
+        count(1, shards.found[number].size)
     form = shards.format
     if not isinstance(form, VideoFormat) or not form.audio:
         return Videos(shards, tables)
     videos = Videos(shards, [video for video, _ in tables])
     videos.audio = Videos(shards, [sound for _, sound in tables])
     return videos
+
+
+def join_videos(shards: Shards, parts: Sequence[Videos], places: Ints) -> Videos:
+    """Return the files ``shards.found``, whose tables have these places among those of ``parts``, one after another."""
+    rows = [each.vectors[0].values.reshape(len(each), -1).copy() for each in parts]
+    setups, boxes = ([each.vectors[at].values for each in parts] for at in (1, 2))
+    for each, first in zip(rows, np.cumsum([0, *(len(border) - 1 for border in setups)]), strict=False):
+        each[:, 0] += first
+    vectors: list[NDArray[Any]] = []
+    borders = [np.append(0, np.cumsum(_stack(setups)[1]))]
+    for at in range(3, 3 + COLUMNS):
+        starts, lengths = (each[places] for each in _stack([part.vectors[at].values for part in parts]))
+        borders.append(np.append(0, np.cumsum(lengths)))
+        vectors.append(gather(np.concatenate([part.vectors[at + COLUMNS].values for part in parts]), starts, lengths))
+    numbers = np.concatenate(rows)[places].reshape(-1)
+    return Videos.of_vectors(shards, pack([numbers, borders[0], np.concatenate(boxes), *borders[1:], *vectors]))
+
+
+def _stack(borders: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Return the first place and the length of each piece of vectors that are concatenated."""
+    before = np.cumsum([0, *(each[-1] for each in borders)])
+    starts = [each[:-1] + first for each, first in zip(borders, before, strict=False)]
+    return np.concatenate(starts), np.concatenate([np.diff(each) for each in borders])

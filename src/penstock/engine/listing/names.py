@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
+
+    _T = TypeVar("_T", bound=np.generic)
 
 _GATHERED_BYTES = 1 << 20  # bytes handled at once
 
@@ -142,17 +144,17 @@ def windows(data: NDArray[np.uint8], starts: NDArray[np.int64], width: int) -> N
     return rows[starts].view(np.uint8).reshape(-1, width)
 
 
-def gather(data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.uint8]:
+def gather(data: NDArray[_T], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[_T]:
     """Return the pieces of ``data`` that begin at ``starts``, concatenated."""
     ends = np.concatenate(([np.int64(0)], np.cumsum(lengths)))
-    whole = np.empty(int(ends[-1]), np.uint8)
+    whole = np.empty(int(ends[-1]), data.dtype)
     moved = starts - ends[:-1]
     first = 0
     while first < len(starts):
-        # Each byte takes 16 of memory meanwhile.
+        # Each value takes 16 bytes of memory meanwhile.
         last = max(first + 1, int(np.searchsorted(ends, ends[first] + _GATHERED_BYTES, side="right")) - 1)
         at, stop = ends[first], ends[last]
-        # The source of each byte: its place in the result, plus the distance that its piece has moved.
+        # The source of each value: its place in the result, plus the distance that its piece has moved.
         whole[at:stop] = data[np.arange(at, stop) + np.repeat(moved[first:last], lengths[first:last])]
         first = last
     return whole

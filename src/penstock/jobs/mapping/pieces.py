@@ -99,7 +99,7 @@ def find_source(
         return source, [], Catalog.scan(url, share=False, store=store)
     if found.format.name.partition(".")[0] == JsonlFormat.name:
         return found.source, found.found, None
-    return found.source, [], _index(found)
+    return found.source, [], _make_catalog(found)
 
 
 def _refuse_fields(fields: tuple[str, ...], samples: str) -> None:
@@ -107,7 +107,7 @@ def _refuse_fields(fields: tuple[str, ...], samples: str) -> None:
         raise Unusable(f"fields= chooses among the fields of samples, and {samples} have none: leave it out")
 
 
-def _index(shards: Shards) -> Catalog:
+def _make_catalog(shards: Shards) -> Catalog:
     return make_catalog(shards.source.root, shards.base, read_shard_indexes(shards, None, progress=None))
 
 

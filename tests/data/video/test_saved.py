@@ -1,0 +1,425 @@
+"""A saved index opens the clips of the videos themselves without a request for each, and no other videos."""
+
+import json
+import multiprocessing
+import pickle
+import random
+import struct
+from contextlib import suppress
+from hashlib import sha256
+
+import numpy as np
+import pytest
+import torch
+
+import penstock as ps
+from penstock.data.video import frames as frames_file
+from penstock.data.video.frames import VideoFormat
+from penstock.data.video.saved import open_indexed
+from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, NotFound, PenstockError, Unusable
+from tests.data.datasets.ranks import ranks
+from tests.data.video.files import KINDS, encode, kind
+from tests.data.video.moov import file
+
+
+@pytest.fixture(scope="module")
+def every_kind(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("kinds")
+    for number, name in enumerate(KINDS):
+        (folder / f"{number:02}.mp4").write_bytes(kind(name))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "videos"
+    folder.mkdir()
+    for number in range(4):
+        (folder / f"{number}.mp4").write_bytes(kind(("h264, moov in front", "av1, g=2")[number % 2]))
+    return folder
+
+
+@pytest.fixture
+def index(tmp_path):
+    return tmp_path / "videos.index"
+
+
+def made(folder, index, **options):
+    return ps.index(f"{folder}/", index, format="mp4", **options)
+
+
+def opened(folder, index=None, **options):
+    return ps.VideoDataset.from_shards(f"{folder}/", **{"frames": 4, "index": index, **options})
+
+
+def alike(one, other):
+    return (one.key, one.seconds.tolist()) == (other.key, other.seconds.tolist()) and torch.equal(
+        one.frames, other.frames
+    )
+
+
+def test_clips_of_every_kind_are_those_of_a_dataset_without_an_index(every_kind, index):
+    counts = made(every_kind, index)
+    for options in ({"frames": 3, "every": 3}, {"frames": 5, "fps": 10, "labels": r"(\d)\d\.mp4"}):
+        plain, indexed = opened(every_kind, **options), opened(every_kind, index, **options)
+        assert indexed.contents.digest == plain.contents.digest
+        assert repr(indexed) == repr(plain)
+        assert indexed.classes == plain.classes
+        assert all(
+            alike(one, other) and one.data == other.data and one.label == other.label
+            for one, other in zip(plain, indexed, strict=True)
+        )
+    videos = plain.windows.videos
+    assert counts == {"files": len(KINDS), "frames": videos.counts.sum(), "frame_bytes": videos.frame_bytes}
+
+
+@pytest.mark.parametrize("shuffle", [True, ps.order.Lanes(block_bytes=6000, window_blocks=3)])
+def test_state_goes_on_from_a_dataset_with_an_index_to_one_without_and_back(folder, index, shuffle):
+    made(folder, index)
+    for first, second in ((None, index), (index, None)):
+        loader, expected = (ps.DataLoader(opened(folder, first), 4, shuffle=shuffle, collate_fn=list) for _ in "ab")
+        batches = iter(loader)
+        for _ in range(3):
+            next(batches)
+        resumed = ps.DataLoader(opened(folder, second), 4, shuffle=shuffle, collate_fn=list)
+        resumed.load_state_dict(loader.state_dict())
+        for one, other in zip(resumed, [*expected][3:], strict=True):
+            assert all(map(alike, one, other))
+
+
+def test_workers_and_a_pickle_have_the_tables_of_the_index(folder, index):
+    made(folder, index)
+    dataset = opened(folder, index, transform=frames_of)
+    other = pickle.loads(pickle.dumps(dataset))
+    for context in ("fork", "spawn"):
+        loader = torch.utils.data.DataLoader(
+            dataset, 8, num_workers=1, multiprocessing_context=multiprocessing.get_context(context)
+        )
+        assert torch.equal(torch.cat([*loader]), torch.stack([*other]))
+
+
+def frames_of(clip):
+    return clip.frames
+
+
+class Requests:
+    """Numbers of requests to a bucket of the fault server."""
+
+    def __init__(self, server, bucket):
+        self.server, self.bucket = server, bucket
+        self.server.make(bucket)
+
+    def put(self, name, body):
+        self.server.put(self.bucket, f"videos/{name}.mp4", body)
+
+    def made(self, work):
+        """Return what ``work`` returns, and how many listings, HEADs and GETs it takes."""
+        before = [len(self.server.seen(verb, self.bucket)) for verb in ("list", "head", "get")]
+        found = work()
+        after = [len(self.server.seen(verb, self.bucket)) for verb in ("list", "head", "get")]
+        return found, [stop - start for start, stop in zip(before, after, strict=True)]
+
+    def index(self):
+        return ps.index(f"s3://{self.bucket}/videos/", self.name, format="mp4", store=self.server.store)
+
+    def open(self, *, indexed=True, urls=None):
+        urls = urls or f"s3://{self.bucket}/videos/"
+        index = self.name if indexed else None
+        return ps.VideoDataset.from_shards(urls, frames=4, index=index, store=self.server.store)
+
+    @property
+    def name(self):
+        return f"s3://{self.bucket}/videos.index"
+
+
+@pytest.fixture
+def bucket(s3_faults, request):
+    found = Requests(s3_faults, f"saved{abs(hash(request.node.name))}")
+    for number in range(40):
+        found.put(f"{number:02}", kind("h264, moov in front"))
+    return found
+
+
+def test_opening_takes_a_listing_and_the_read_of_the_index_alone(bucket):
+    counts, made = bucket.made(bucket.index)
+    assert counts == {"files": 40, "frames": 2400, "frame_bytes": counts["frame_bytes"]}
+    assert made[2] == 40
+    plain, without = bucket.made(lambda: bucket.open(indexed=False))
+    dataset, made = bucket.made(bucket.open)
+    assert without == [without[0], 0, 40]
+    assert made == [without[0], 1, 1]
+    assert dataset.contents.digest == plain.contents.digest
+    # Named files take a HEAD each, in any order.
+    urls = [f"s3://{bucket.bucket}/videos/{number:02}.mp4" for number in (7, 39, 0)]
+    dataset, made = bucket.made(lambda: bucket.open(urls=urls))
+    assert made == [0, 4, 1]
+    assert dataset.contents.digest == bucket.open(indexed=False, urls=urls).contents.digest
+
+
+def test_new_and_replaced_videos_are_read_with_a_line_in_the_log_and_lost_ones_left_out(bucket, caplog):
+    bucket.index()
+    bucket.open()
+    assert not caplog.messages
+    bucket.put("07", kind("av1, g=2"))
+    bucket.put("99", kind("vp9"))
+    ps.delete(f"s3://{bucket.bucket}/videos/00.mp4", store=bucket.server.store)
+    dataset, made = bucket.made(bucket.open)
+    assert made[1:] == [1, 1 + 2]
+    [message] = caplog.messages
+    assert message.startswith(f"2 of 40 videos are read now, since the index {bucket.name} does not have them: ")
+    assert "videos/07.mp4 was replaced; index the videos again, by ps.index(" in message
+    plain = bucket.open(indexed=False)
+    assert dataset.contents.digest == plain.contents.digest
+    assert all(map(alike, dataset, plain))
+    # Repeated, only they are read, and nothing is left to say.
+    caplog.clear()
+    counts, made = bucket.made(bucket.index)
+    assert counts["files"] == 40
+    # The head of the old index, the index, and the two videos.
+    assert made[2] == 1 + 1 + 2
+    dataset, made = bucket.made(bucket.open)
+    assert made[1:] == [1, 1]
+    assert not caplog.messages
+    assert dataset.contents.digest == plain.contents.digest
+    bucket.put("07", kind("vp9"))
+    with pytest.raises(Changed):
+        list(dataset)
+
+
+def _open_indexed(bucket, store):
+    index = f"s3://{bucket}/videos.index"
+    dataset = ps.VideoDataset.from_shards(f"s3://{bucket}/videos/", frames=4, index=index, store=store)
+    return dataset.contents.digest
+
+
+def test_first_rank_of_a_group_reads_new_videos_for_all_and_each_reads_the_index(bucket, tmp_path):
+    bucket.index()
+    bucket.put("99", kind("vp9"))
+    digest = bucket.open().contents.digest
+    group = f"file://{tmp_path / 'group'}"
+    found, made = bucket.made(lambda: ranks(2, group, _open_indexed, bucket.bucket, bucket.server.store))
+    assert found == [digest] * 2
+    assert made == [1, 2, 2 + 1]
+
+
+def test_index_of_other_videos_is_refused(folder, index, tmp_path):
+    made(folder, index)
+    for number in range(4):
+        # The same bytes in another version.
+        (folder / f"{number}.mp4").write_bytes((folder / f"{number}.mp4").read_bytes())
+    with pytest.raises(Changed, match=r"the index is of other videos: .*/0\.mp4 was replaced; index the videos again"):
+        opened(folder, index)
+    other = tmp_path / "other"
+    folder.rename(other)
+    with pytest.raises(Changed, match=r"other/0\.mp4 is new; index the videos again, by ps\.index\(…, format='mp4'\)"):
+        opened(other, index)
+
+
+def test_index_of_another_track_is_refused(folder, index):
+    (folder / "4.mp4").write_bytes(kind("two video tracks"))
+    for number in range(4):
+        (folder / f"{number}.mp4").unlink()
+    made(folder, index, track=2)
+    with pytest.raises(Unusable, match="the index is of track=2, not of track=None"):
+        opened(folder, index)
+    assert len(opened(folder, index, track=2)) == len(opened(folder, track=2))
+    # It is written anew, for the other track.
+    made(folder, index)
+    assert alike(opened(folder, index)[0], opened(folder)[0])
+
+
+def test_other_files_in_the_place_of_an_index_are_refused_by_name(folder, index, tmp_path):
+    with pytest.raises(NotFound):
+        opened(folder, index)
+    (folder / "tokens.bin").write_bytes(bytes(4000))
+    ps.index(f"{folder}/", catalog := tmp_path / "objects.catalog", include="*.mp4")
+    (folder / "tokens.bin").unlink()
+    with pytest.raises(Damaged, match="not an index of videos, but a catalog: index the videos again"):
+        opened(folder, catalog)
+    with pytest.raises(Damaged, match="not an index of videos, but another file"):
+        opened(folder, folder / "0.mp4")
+    for mine in (catalog, folder / "0.mp4"):
+        before = mine.read_bytes()
+        with pytest.raises(AlreadyExists, match="cannot write the index of videos: the existing file is not one"):
+            made(folder, mine)
+        assert mine.read_bytes() == before
+    made(folder, index)
+    with pytest.raises(Damaged, match="not a catalog"):
+        ps.Catalog.open(index)
+    with pytest.raises(AlreadyExists, match="not a catalog"):
+        ps.index(f"{folder}/", index)
+    with pytest.raises(Damaged, match="not a plan of packed rows, but an index of videos: make it again"):
+        ps.TokenDataset.from_shards(f"{folder}/", length=4, pack="best-fit", plan=index)
+    with pytest.raises(PenstockError):
+        opened(folder, ps.Catalog.open(catalog))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fields": "mp4"}, "fields= cannot be combined with format='mp4': one process reads and writes it all"),
+        ({"key": "first-dot"}, "key= cannot"),
+        ({"missing": "drop"}, "missing= cannot"),
+        ({"skip": "*.txt"}, "skip= cannot"),
+        ({"index": "energon"}, "index= cannot"),
+        ({"labels": "folder"}, "labels= cannot"),
+        ({"versions": True}, "versions= cannot"),
+        ({"restart": True}, "restart= cannot"),
+        ({"job": "records/"}, "job= cannot"),
+        ({"part": "1/2"}, "part= cannot"),
+        ({"processes": 4}, "processes= cannot"),
+        ({"include": "*.mp4"}, "include= and exclude= are for objects"),
+        ({"length": 5}, "length=, pack=, longer= and dtype= are for packed rows"),
+        ({"track": 0}, "track must be 1 or more"),
+        ({"format": None, "track": 1}, "track= is of videos: pass format='mp4' with it"),
+    ],
+)
+def test_wrong_arguments_of_an_index_are_refused(folder, index, options, message):
+    with pytest.raises(Unusable, match=message):
+        ps.index(f"{folder}/", index, **{"format": "mp4", **options})
+    assert not index.exists()
+
+
+def test_interrupted_index_leaves_the_one_before(folder, index, monkeypatch):
+    made(folder, index)
+    before = index.read_bytes()
+    (folder / "4.mp4").write_bytes(kind("vp9"))
+    (folder / "5.mp4").write_bytes(kind("vp9"))
+    walks = frames_file.walked
+
+    def interrupted(*given):
+        yield next(walks(*given))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(frames_file, "walked", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made(folder, index)
+    assert index.read_bytes() == before
+    assert [each.name for each in index.parent.iterdir()] == ["videos", "videos.index"]
+
+
+def test_large_index_is_held_once_by_the_processes_of_a_node(tmp_path, index):
+    for number in range(200):
+        (tmp_path / f"{number:03}.mp4").write_bytes(file([100] * 2000, keys=[*range(1, 2001, 2)], front=True))
+    made(tmp_path, index)
+    assert index.stat().st_size > 1 << 20
+    first, second = (opened(tmp_path, index).windows.videos for _ in "ab")
+    assert first.table(199).places.tolist() == second.table(199).places.tolist()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_sizes, (second,)) == _sizes(first)
+
+
+def _sizes(videos):
+    return [int(videos.table(number).sizes.sum()) for number in range(len(videos))]
+
+
+def forge(index, whole, change):
+    """Write an index with other vectors or another header, whose digests are right."""
+    magic, size, _ = struct.unpack_from("<16sQ32s", whole)
+    header = json.loads(whole[56 : 56 + size])
+    body = bytearray(whole[56 + size :])
+    body = change(header, body) or body
+    header["sha256"] = sha256(body).hexdigest()
+    text = json.dumps(header).encode()
+    index.write_bytes(struct.pack("<16sQ32s", magic, len(text), sha256(text).digest()) + text + body)
+
+
+def test_damaged_and_forged_indexes_are_refused(folder, index):
+    made(folder, index)
+    whole = index.read_bytes()
+    for at in (60, len(whole) - 70):
+        index.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ChecksumMismatch):
+            opened(folder, index)
+    for end in (0, 10, 50, 100, len(whole) - 8):
+        index.write_bytes(whole[:end])
+        with pytest.raises(Damaged):
+            opened(folder, index)
+
+    def forged(change):
+        forge(index, whole, change)
+        return opened(folder, index)
+
+    assert len(forged(lambda *_: None)) == len(opened(folder))
+    with pytest.raises(Unusable, match="the index of videos has version 2, known is 1: index the videos again"):
+        forged(lambda header, _: header.update(version=2))
+    with pytest.raises(Damaged, match="its header describes"):
+        forged(lambda _, body: body + bytes(64))
+    with pytest.raises(Damaged, match="names"):
+        forged(lambda header, _: header.update(names=4))
+    with pytest.raises(Damaged, match="different numbers of names"):
+        forged(lambda header, _: header.update(names=header["names"][1:]))
+    with pytest.raises(Damaged, match="contradict one another"):
+        forged(lambda header, _: header["vectors"][0].__setitem__(0, "<u8"))
+    # Sizes are compared with the files.
+    with pytest.raises(Changed, match="other videos"):
+        forged(lambda header, _: header.update(sizes=[1 << 40] * 4))
+    # Names lead nowhere: they are only compared with those of the listing.
+    with pytest.raises(Changed, match="other videos"):
+        forged(lambda header, _: header.update(names=[f"../{each}" for each in header["names"]]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_forged_vectors_are_refused_or_lead_to_no_byte_outside_of_the_file(every_kind, index, seed):
+    """Change bytes of the vectors, with digests that match: each result is an error, or tables within their files."""
+    made(every_kind, index)
+    whole, draw = index.read_bytes(), random.Random(seed)
+    refused = 0
+    for _ in range(150):
+
+        def change(header, body):
+            # Vectors of few bytes as often as those of many.
+            spans, at = [], 0
+            for dtype, count in header["vectors"]:
+                spans.append((at, at + count * np.dtype(dtype).itemsize))
+                at += -(-(spans[-1][1] - at) // 64) * 64
+            for _ in range(draw.choice((1, 1, 3))):
+                first, stop = draw.choice([each for each in spans if each[0] < each[1]])
+                place = draw.randrange(first, stop)
+                body[place] = draw.choice((0, 1, 127, 255, body[place] ^ 1 << draw.randrange(8)))
+
+        forge(index, whole, change)
+        try:
+            videos = open_indexed(f"{every_kind}/", VideoFormat(), index, None)
+        except Damaged:
+            refused += 1
+            continue
+        for number, size in enumerate(videos.sizes):
+            with suppress(PenstockError):
+                table = videos.table(number)
+                every = np.arange(table.frames)
+                firsts, stops = table.needs(every)
+                assert (firsts >= 0).all()
+                assert (firsts < stops).all()
+                assert (stops <= len(table.sizes)).all()
+                places, ends = table.places_of(0, len(table.sizes))
+                assert places.min() >= 0
+                assert ends.max() <= size
+                assert all(0 <= first <= stop <= size for first, stop in table.pieces(firsts, stops))
+                table.nearest(table.seconds_of(every))
+                table.ranks_of(0, len(table.sizes))
+    assert refused > 50
+
+
+def test_decoder_of_a_forged_setup_is_refused(folder, index):
+    made(folder, index)
+    whole = index.read_bytes()
+
+    def change(_, body):
+        at = body.index(b"stsd") + 4
+        body[at : at + 40] = bytes(40)
+
+    forge(index, whole, change)
+    with pytest.raises(PenstockError):
+        [each.frames for each in opened(folder, index)]
+
+
+def test_videos_without_frames_to_index_are_an_error_and_write_nothing(tmp_path, index):
+    with pytest.raises(NotFound):
+        made(tmp_path, index)
+    (tmp_path / "0.mp4").write_bytes(encode(count=3)[:-200])
+    with pytest.raises(Damaged, match=r"0\.mp4"):
+        made(tmp_path, index)
+    assert not index.exists()
+    with pytest.raises(Unusable, match="must be the URL of a file, got that of a folder"):
+        made(tmp_path, f"{tmp_path}/")
