@@ -25,7 +25,8 @@ def filled_server() -> Iterator[FaultServer]:
     """Run a server with labelled images under s3://bucket/train/, and photographs under s3://bucket/photos/.
 
     The labelled images are also in tar files of 100 samples, as png and cls, under s3://bucket/shards/. Two videos of
-    20 frames, 10 a second, are under s3://bucket/videos/, and a LeRobot dataset of 31 rows under s3://bucket/robot/.
+    20 frames, 10 a second, are under s3://bucket/videos/, one of 4 s with sound under s3://bucket/films/, recordings of
+    3 s under s3://bucket/sound/, and a LeRobot dataset of 31 rows under s3://bucket/robot/.
     The server is the project's own: moto takes four times as long, and believes any signature.
     """
     with FaultServer.start(Settings(access_key="testing", secret_key="testing")) as server:
@@ -36,7 +37,8 @@ def filled_server() -> Iterator[FaultServer]:
 def emptied(server: FaultServer) -> dict[str, str]:
     """Delete all objects but the images and the robot's, and return what a user would export to read them."""
     keys = (each.key for each in ps.list("s3://bucket/", store=server.store))
-    used = [each for each in keys if not each.startswith(("train/", "photos/", "shards/", "videos/", "robot/"))]
+    kept = ("train/", "photos/", "shards/", "videos/", "films/", "sound/", "robot/")
+    used = [each for each in keys if not each.startswith(kept)]
     ps.delete((f"s3://bucket/{each}" for each in used), store=server.store)
     return server.environment
 
@@ -61,7 +63,7 @@ def _fill(server):
     from PIL import Image
 
     from tests.data.lerobot.written import robot
-    from tests.data.video.files import encode
+    from tests.data.video.files import encode, film, record
 
     draw = random.Random(0)
     shards: dict[str, bytes] = {}
@@ -81,5 +83,9 @@ def _fill(server):
             server.put("bucket", f"photos/{name}/{number:04}.jpg", jpeg.getvalue())
     for number in range(2):
         server.put("bucket", f"videos/{number:04}.mp4", encode(count=20, g=4, rate=10, seed=number))
+    server.put("bucket", "films/0000.mp4", film())
+    for name, codec, kind in (("0000.wav", "pcm_s16le", "s16"), ("0001.m4a", "aac", "fltp")):
+        form = "ipod" if codec == "aac" else "wav"
+        server.put("bucket", f"sound/{name}", record(codec, form, kind, rate=16_000, layout="mono", seconds=3))
     for name, body in robot().items():
         server.put("bucket", f"robot/{name}", body)

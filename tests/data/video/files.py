@@ -189,6 +189,55 @@ def whole_audio(data: bytes) -> np.ndarray:
     return found
 
 
+def film(  # noqa: PLR0913
+    codec: str = "aac",
+    *,
+    seconds: float = 4.0,
+    delay_s: float = 0.0,
+    sound_s: float | None = None,
+    rate: int = 44_100,
+    fps: Fraction | int = 25,
+    times: list[int] | None = None,
+    form: str = "mp4",
+    flags: str = "faststart",
+    sample_format: str = "fltp",
+) -> bytes:
+    """Return a file of pictures with sound, interleaved; the sound begins after ``delay_s`` and lasts ``sound_s``."""
+    with written(form, {"movflags": flags} if flags else {}) as (out, found):
+        stream: Any = out.add_stream("libx264", fps, options={"g": "12", "bf": "2"})
+        stream.pix_fmt, stream.width, stream.height = "yuv420p", WIDTH, HEIGHT
+        stream.codec_context.thread_count = 1
+        if times is not None:
+            stream.time_base = stream.codec_context.time_base = Fraction(1, 600)
+        options = {"aac_pns": "0"} if codec == "aac" else {}
+        tone: Any = out.add_stream(codec, rate, layout="stereo", options=options)
+        tone.codec_context.format = sample_format
+        wide = samples_of(round((seconds if sound_s is None else sound_s) * rate), rate, 2)
+        packets: list[tuple[float, int, Any]] = []
+        for number in range(round(seconds * fps)):
+            frame = av.VideoFrame.from_ndarray(picture(number % 256), format="rgb24")
+            if times is not None:
+                frame.pts, frame.time_base = times[number], Fraction(1, 600)
+            packets += [(float(each.dts * each.time_base), 0, each) for each in stream.encode(frame)]
+        packets += [(float(each.dts * each.time_base), 0, each) for each in stream.encode()]
+        tone.codec_context.open(strict=False)
+        size = tone.codec_context.frame_size or 1024
+        resampler = av.AudioResampler(sample_format, "stereo", rate, size)
+        for at in range(0, wide.shape[1], 5000):
+            frame = av.AudioFrame.from_ndarray(
+                np.ascontiguousarray(wide[:, at : at + 5000]), format="fltp", layout="stereo"
+            )
+            frame.sample_rate, frame.time_base = rate, Fraction(1, rate)
+            frame.pts = at + round(delay_s * rate)
+            for part in resampler.resample(frame):
+                packets += [(float(each.dts * each.time_base), 1, each) for each in tone.encode(part)]
+        for part in [*resampler.resample(None), None]:
+            packets += [(float(each.dts * each.time_base), 1, each) for each in tone.encode(part)]
+        for _, _, packet in sorted(packets, key=lambda each: each[:2]):
+            out.mux(packet)
+    return found[0]
+
+
 def together(*parts: bytes) -> bytes:
     """Return a file with the video tracks of several files."""
     with written("mp4", {"movflags": "faststart"}) as (out, found):
@@ -257,6 +306,14 @@ KINDS = {
 }
 
 
+FILMS = {
+    "interleaved": film,
+    "delayed, and ends early": lambda: film(delay_s=0.5, sound_s=2),
+    "ntsc, flac": lambda: film("flac", rate=48_000, sample_format="s16", fps=Fraction(30_000, 1001)),
+    "mov, pcm": lambda: film("pcm_s16le", form="mov", sample_format="s16", flags=""),
+    "opus": lambda: film("libopus", rate=48_000, sample_format="flt"),
+    "variable rate, alac": lambda: film("alac", seconds=60 / 25, times=VARIED, rate=48_000, sample_format="s16p"),
+}
 SOUNDS = {
     "aac, mp4": lambda: record("aac", "mp4", "fltp"),
     "aac, mov": lambda: record("aac", "mov", "fltp"),
@@ -287,6 +344,12 @@ SOUNDS = {
     "pcm, wav, 5.1": lambda: record("pcm_s16le", "wav", "s16", layout="5.1"),
     "pcm, wav, rf64": lambda: record("pcm_s16le", "wav", "s16", flags={"rf64": "always"}),
 }
+
+
+@cache
+def film_of(name: str) -> bytes:
+    """Return the film of a kind, written once in each process."""
+    return FILMS[name]()
 
 
 @cache

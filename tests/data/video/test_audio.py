@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penstock.data.video.audio import decode_audio, find_packets
+from penstock.data.video.audio import Sound, decode_audio, find_packets
 from penstock.errors import Damaged, MissingExtra, Unsupported
 from tests.data.video.files import SOUNDS, record, sound, whole_audio
 from tests.data.video.moov import pcm_file, sound_entry, table, walked, wave
@@ -12,7 +12,7 @@ from tests.data.video.test_packets import held_of
 
 def decoded(data, found, begin, stop):
     pieces = found.pieces(*find_packets(found, np.array([begin]), np.array([stop])))
-    return decode_audio(found, held_of(data, pieces), begin, stop)
+    return decode_audio(Sound(found, begin, stop), held_of(data, pieces))
 
 
 @pytest.mark.parametrize("name", SOUNDS)

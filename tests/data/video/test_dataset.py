@@ -1,7 +1,9 @@
 """Clips of a dataset are those of whole files, in every order, on ranks and workers, after any resumption."""
 
+import hashlib
 import io
 import itertools
+import json
 import pickle
 import sys
 
@@ -16,7 +18,7 @@ from penstock.display import size
 from penstock.errors import Changed, Damaged, NotFound, StateMismatch, Unusable
 from penstock.testing.restarts import check_restarts
 from tests.data.reads import spans_of
-from tests.data.video.files import KINDS, encode, kind, number_in, whole
+from tests.data.video.files import FILMS, KINDS, encode, film_of, kind, number_in, whole, whole_audio
 
 FILES = ("h264, moov in front", "av1, g=2", "vp9", "h264, open groups")
 ORDERS = {
@@ -342,3 +344,180 @@ def test_file_shorter_than_a_clip_is_left_out(tmp_path):
     dataset = ps.VideoDataset.from_shards(f"{tmp_path}/", frames=20)
     assert [drawn(each)[0] for each in dataset] == [1, 1, 1]
     assert dataset.left_out == 3
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("films")
+    for number, name in enumerate(FILMS):
+        (folder / f"{number:02}.{'mov' if 'mov' in name else 'mp4'}").write_bytes(film_of(name))
+    return folder
+
+
+def heard(clip):
+    return drawn(clip)[0], round(clip.seconds[0].item(), 6), clip.sample_rate, clip.audio.numpy().tobytes()
+
+
+@pytest.mark.parametrize("options", [{"frames": 5, "stride": 7}, {"frames": 3, "every": 4}, {"frames": 6, "fps": 10}])
+def test_audio_lasts_from_the_first_frame_to_the_end_of_the_last_as_in_the_whole_file(films, options):
+    clips = [*ps.VideoDataset.from_shards(f"{films}/", audio=True, **options)]
+    length = (options["frames"] - 1) * options.get("every", 1) + 1
+    for number, name in enumerate(FILMS):
+        expected, times = whole_audio(film_of(name)), whole(film_of(name))[0]
+        # Its beginning is stated in ms; PyAV gives the padding of its last packet, too.
+        end = 110_216 if "delayed" in name else 1 << 40
+        for clip in (each for each in clips if int(each.key[-6:-4]) == number):
+            start, last = (float(clip.seconds[at]) for at in (0, -1))
+            place, rate = int(np.abs(times - last).argmin()), clip.sample_rate
+            # The last clip has the end of the track, and of its padding.
+            if place + 1 == len(times) or last > times[-1] - 0.2:
+                continue
+            seconds = length / 10 if "fps" in options else times[place + 1] - start
+            assert clip.audio.dtype == torch.float32
+            assert clip.audio.shape == (2, round(seconds * rate))
+            first = round(start * rate)
+            part = expected[:, first : min(first + clip.audio.shape[1], end)]
+            wanted = np.zeros(clip.audio.shape, np.float32)
+            wanted[:, : part.shape[1]] = part
+            assert np.abs(clip.audio.numpy() - wanted).max() <= (1e-5 if name == "opus" else 0)
+    assert {int(each.key[-6:-4]) for each in clips} == {*range(len(FILMS))}
+
+
+def test_batches_of_clips_with_audio_stack(films):
+    for name, options in (("02.mp4", {}), ("05.mp4", {"fps": 20})):
+        clips = ps.VideoDataset.from_shards(
+            f"{films}/{name}",
+            frames=5,
+            stride=3,
+            audio=True,
+            transform=lambda clip: (clip.frames, clip.audio),
+            **options,
+        )
+        shapes = {audio.shape[1:] for _, audio in ps.DataLoader(clips, 2, shuffle=True, seed=1)}
+        assert shapes == {(2, 12_000 if options else 8008)}
+
+
+@pytest.mark.parametrize("order", ["full", "lanes", "blocks", "catalog"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_audio_is_the_same_in_each_order(films, order, workers):
+    dataset = ps.VideoDataset.from_shards(f"{films}/", frames=5, audio=True, transform=heard)
+    loader = ps.DataLoader(dataset, 5, shuffle=ORDERS[order], num_workers=workers, collate_fn=list, seed=3)
+    expected = sorted(dataset.__getitems__(range(len(dataset))))
+    assert sorted(each for batch in loader for each in batch) == expected
+    assert [heard(each) for each in ps.VideoDataset.from_shards(f"{films}/", frames=5, audio=True)[3:9]] == [
+        dataset[at] for at in range(3, 9)
+    ]
+
+
+def test_iteration_with_audio_restarts_exactly_after_each_batch(films):
+    dataset = ps.VideoDataset.from_shards(f"{films}/", frames=5, audio=True, transform=heard)
+    check_restarts(lambda: ps.DataLoader(dataset, 8, shuffle=ORDERS["lanes"], collate_fn=list, seed=5))
+
+
+def test_clips_cross_to_another_process_with_their_audio(films):
+    dataset = ps.VideoDataset.from_shards(f"{films}/", frames=5, audio=True)
+    for clip in (dataset[0], dataset[-1]):
+        other = pickle.loads(pickle.dumps(clip))
+        assert torch.equal(other.audio, clip.audio)
+        assert torch.equal(pickle.loads(pickle.dumps(other)).audio, clip.audio)
+        assert other.sample_rate == clip.sample_rate > 0
+    loader = ps.DataLoader(dataset[:12], 6, num_workers=1, multiprocessing_context="spawn", collate_fn=list)
+    assert [heard(each) for batch in loader for each in batch] == [heard(dataset[at]) for at in range(12)]
+
+
+def test_a_file_without_audio_has_empty_audio_and_is_counted_in_the_log(tmp_path, caplog):
+    (tmp_path / "00.mp4").write_bytes(kind("vp9"))
+    (tmp_path / "01.mp4").write_bytes(film_of("interleaved"))
+    dataset = ps.VideoDataset.from_shards(f"{tmp_path}/", frames=50, audio=True)
+    assert [each.message for each in caplog.records] == [
+        "1 of 2 files have no audio track: audio of their clips is empty"
+    ]
+    assert [(tuple(each.audio.shape), each.sample_rate) for each in dataset] == [
+        ((0, 0), 0),
+        *[((2, 88_200), 44_100)] * 2,
+    ]
+    clip = pickle.loads(pickle.dumps(dataset[0]))
+    assert (tuple(clip.audio.shape), clip.sample_rate) == ((0, 0), 0)
+
+
+def test_audio_that_was_not_read_names_the_argument(films):
+    clip = ps.VideoDataset.from_shards(f"{films}/")[0]
+    for each in (clip, pickle.loads(pickle.dumps(clip))):
+        for name in ("audio", "sample_rate"):
+            with pytest.raises(Unusable, match=r"without audio: pass audio=True to VideoDataset\.from_shards"):
+                getattr(each, name)
+
+
+def test_state_is_of_clips_with_audio_or_without(films):
+    with_audio = ps.VideoDataset.from_shards(f"{films}/", audio=True)
+    without = ps.VideoDataset.from_shards(f"{films}/")
+    windows = without.windows
+    names = [key[len(windows.base) :] for key in windows.videos.keys]
+    values = [1, names, windows.videos.sizes, windows.positions.tolist(), windows.shape, (0, len(without))]
+    assert without.contents.digest == hashlib.sha256(json.dumps(values).encode()).hexdigest()[:32]
+    assert with_audio.contents.digest != without.contents.digest
+    state = ps.DataLoader(without, 4, shuffle=True).state_dict()
+    with pytest.raises(StateMismatch):
+        ps.DataLoader(with_audio, 4, shuffle=True).load_state_dict(state)
+
+
+@pytest.fixture
+def cinema(s3_faults):
+    s3_faults.make("cinema")
+    for number, name in enumerate(("interleaved", "ntsc, flac", "opus")):
+        s3_faults.put("cinema", f"films/{number:02}.mp4", film_of(name))
+    return s3_faults
+
+
+def test_interleaved_audio_takes_no_request_more(cinema):
+    options = {"frames": 10, "audio": True, "transform": heard, "store": cinema.store}
+    before = len(cinema.seen("get"))
+    dataset = ps.VideoDataset.from_shards("s3://cinema/films/", **options)
+    assert len(cinema.seen("get")) - before == 3
+    for order, most in ((True, len(dataset)), (ps.order.Lanes(), 3)):
+        before = len(cinema.seen("get"))
+        loader = ps.DataLoader(dataset, 4, shuffle=order, collate_fn=list, seed=2)
+        assert sum(map(len, loader)) == len(dataset)
+        assert len(cinema.seen("get")) - before == most
+        assert loader.stats().total.requests == most
+    assert loader.report().used_bytes == dataset.contents.total_bytes <= loader.report().read_bytes
+
+
+def test_clip_whose_audio_cannot_be_decoded_is_left_out_and_a_replaced_file_is_changed(cinema):
+    data = bytearray(film_of("interleaved"))
+    found = ps.VideoDataset.from_shards("s3://cinema/films/00.mp4", audio=True, store=cinema.store)
+    table = found.windows.videos.audio.table(0)
+    places, ends = table.places_of(60, 64)
+    for start, end in zip(places.tolist(), ends.tolist(), strict=True):
+        data[start:end] = b"\xff" * (end - start)
+    cinema.put("cinema", "films/00.mp4", bytes(data))
+    with pytest.raises(Changed, match=r"00\.mp4"):
+        found[0]
+    dataset = ps.VideoDataset.from_shards(
+        "s3://cinema/films/", frames=10, audio=True, transform=heard, store=cinema.store
+    )
+    loader = ps.DataLoader(dataset, 4, shuffle=True, collate_fn=list, on_error="skip")
+    assert sum(map(len, loader)) == len(dataset) - len(loader.skipped) < len(dataset)
+    assert all("cannot decode the audio" in each.error and "00.mp4" in each.url for each in loader.skipped)
+
+
+def test_mixture_takes_clips_with_audio(films):
+    one, other = (
+        ps.VideoDataset.from_shards(
+            f"{films}/00.mp4", frames=5, stride=stride, audio=True, transform=lambda clip: clip.audio
+        )
+        for stride in (3, 5)
+    )
+    batches = [*itertools.islice(ps.DataLoader(ps.Mix({"one": one, "other": other}), 4, shuffle=ps.order.Lanes()), 6)]
+    assert {batch.shape for batch in batches} == {(4, 2, 8820)}
+
+
+def test_audio_of_an_index_is_refused(films):
+    with pytest.raises(Unusable, match="pass index= or audio=True, not both"):
+        ps.VideoDataset.from_shards(f"{films}/", audio=True, index=f"{films}/none.index")
+
+
+@pytest.mark.parametrize("audio", ["yes", None, 2])
+def test_audio_must_be_true_or_false(films, audio):
+    with pytest.raises(Unusable, match="audio must be True or False"):
+        ps.VideoDataset.from_shards(f"{films}/", audio=audio)

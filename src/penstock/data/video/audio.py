@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from penstock.data.video.audio_boxes import PCM_KINDS
 from penstock.data.video.packets import decode_sound
+from penstock.errors import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 # PCM frames that are decoded before the first wanted one: packets refer to those before. Opus forgets them slowly: the
 # difference is 5 % after the 80 ms that RFC 7845 names, and 1e-5 after half a second.
 _PREROLL = {"aac": 2048, "opus": 24_000}
+_MOST_SAMPLES = 1 << 29
+
+
+class Sound(NamedTuple):
+    """A stretch of an audio track, in PCM frames from the beginning of the file."""
+
+    table: Table
+    begin: int
+    stop: int
 
 
 def find_packets(table: Table, begins: Ints, stops: Ints) -> tuple[Ints, Ints]:
@@ -38,22 +48,23 @@ def find_packets(table: Table, begins: Ints, stops: Ints) -> tuple[Ints, Ints]:
     return np.clip(firsts, 0, count - 1), np.clip(ends, 1, count)
 
 
-def decode_audio(table: Table, held: HeldBytes, begin: int, stop: int) -> NDArray[np.float32]:
-    """Return PCM frames ``begin`` to ``stop``: float32 in [-1, 1), shape (channels, frames).
+def decode_audio(sound: Sound, held: HeldBytes) -> NDArray[np.float32]:
+    """Return the PCM frames of a stretch: float32 in [-1, 1), shape (channels, frames).
 
     Frames that the track does not present, and gaps between its packets, are zeros.
 
     Args:
-        table: The table of the audio track.
+        sound: The track, and the stretch.
         held: The bytes of the packets that ``find_packets`` names, and maybe more.
-        begin: The first PCM frame, from the beginning of the file.
-        stop: The end.
 
     Raises:
         MissingExtra: PyAV is not installed, and the track is not PCM.
-        Damaged: The decoder refused the bytes, or gave fewer packets.
+        Damaged: The decoder refused the bytes, or gave fewer packets; or the stretch is too long to be true.
         Unsupported: The decoder gave another rate or number of channels than the file states.
     """
+    table, begin, stop = sound
+    if table.setup.channels * (stop - begin) > _MOST_SAMPLES:
+        raise Damaged(f"the audio of {(stop - begin) / table.scale:.0f} s is longer than 2^29 samples: check the times")
     found = np.zeros((table.setup.channels, stop - begin), np.float32)
     first, end = max(begin, table.begin), min(stop, table.begin + table.frames)
     for at, samples in _decode_packets(table, held, np.array([begin]), np.array([stop])):

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 PCM_KINDS = ("|u1", "|i1", "<i2", ">i2", "<i3", ">i3", "<i4", ">i4", "<f4", ">f4", "<f8", ">f8")
 _COMPRESSED = ("mp4a", "Opus", "alac", "fLaC")
 _PACKET_FRAMES = 4096
-_MOST_CHANNELS, _MOST_RATE, _MOST_TICKS = 64, 768_000, 1 << 40
+_MOST_CHANNELS, _MOST_RATE = 64, 768_000
+MOST_TICKS = 1 << 40  # so that their product with a rate has 64 bits
 _MOST_DRIFT_S = 0.02  # of times of AAC packets, written by a clock, from those that follow from their number
 _AAC_RATES = (96000, 88200, 64000, 48000, 44100, 32000, 24000, 22050, 16000, 12000, 11025, 8000, 7350)
 _AAC_CHANNELS = (0, 1, 2, 3, 4, 5, 6, 8)
@@ -106,7 +107,7 @@ def _check_shape(channels: int, rate: int) -> None:
 def _read_ticks(boxes: TrackBoxes, codec: _Codec, rate: int, durations: Ints) -> tuple[Ints, int]:
     """Return the PCM frame at which each packet begins, and the number of those of the last one."""
     ends = np.cumsum(durations)
-    if int(ends[-1]) > _MOST_TICKS:
+    if int(ends[-1]) > MOST_TICKS:
         raise Damaged("the packets of the audio track have times beyond all reason")
     ticks, last = ends - durations, int(durations[-1])
     found: Ints = (2 * ticks * rate + boxes.scale) // (2 * boxes.scale)

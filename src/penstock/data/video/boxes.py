@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Range = tuple[int, int]
+    _Ticks = TypeVar("_Ticks", int, NDArray[np.int64])
 
 # Sample entries whose frames can be decoded, with FFmpeg's name of the decoder.
 CODECS = {
@@ -516,6 +517,6 @@ def _apply_edits(boxes: TrackBoxes, ticks: NDArray[np.int64]) -> tuple[NDArray[n
     return ticks + shift, (wait, end + shift)
 
 
-def rescale(count: int, scale: int, other: int) -> int:
+def rescale(count: _Ticks, scale: int, other: int) -> _Ticks:
     """Return ``count`` ticks of 1/``other`` s in ticks of 1/``scale`` s, rounded."""
     return (2 * count * scale + other) // (2 * other)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
 from copy import copy
 from functools import cached_property
+from logging import getLogger
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -15,17 +14,18 @@ import torch
 
 from penstock.data.catalog.discovery.shards import find_shards
 from penstock.data.catalog.labels import check_rule, classify_rows
-from penstock.data.order.sampling import Repeat
 from penstock.data.ranks import share_named
 from penstock.data.reading.sample import Sample
+from penstock.data.video.audio import Sound, decode_audio, find_packets
+from penstock.data.video.boxes import rescale
 from penstock.data.video.frame_dataset import FrameDataset
-from penstock.data.video.frames import VideoFormat, Videos, open_videos
+from penstock.data.video.frames import NO_AUDIO, VideoFormat, Videos, join_pieces, open_videos
 from penstock.data.video.packets import HeldBytes, decode_frames
-from penstock.data.video.reading import ClipContents
+from penstock.data.video.reading import FileWindows
 from penstock.data.video.saved import open_indexed
 from penstock.data.video.small import make_small_file, read_small_file
 from penstock.errors import Unusable, public_url
-from penstock.values import Span, whole
+from penstock.values import switch, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from penstock.data.video.frames import Ints, Table
     from penstock.data.video.reading import Held
     from penstock.options import StoreOptions
+    from penstock.values import Span
 
+_LOG = getLogger("penstock")
 _MOST_FRAMES = 1 << 24  # of a window or stride
 _EPSILON = 1e-6
 
@@ -53,6 +55,7 @@ class Clip(Sample):
         table: The frames of the file.
         held: Bytes of the file that were read.
         numbers: Numbers of the clip's frames in the file: int64, (T,).
+        sound: The stretch of the file's audio track; None: audio is not read.
 
     Attributes:
         seconds: Time of presentation of each frame, in seconds from the beginning of the file: float64, (T,).
@@ -66,11 +69,14 @@ class Clip(Sample):
         (torch.Size([4, 3, 64, 96]), [0.0, 0.1, 0.2, 0.3])
     """
 
-    __slots__ = ("_held", "_numbers", "_pictures", "_places", "_table", "seconds")
+    __slots__ = ("_held", "_numbers", "_pictures", "_places", "_samples", "_sound", "_table", "seconds")
 
-    def __init__(self, root: str, span: Span, table: Table, held: HeldBytes, numbers: Ints) -> None:
+    def __init__(
+        self, root: str, span: Span, table: Table, held: HeldBytes, numbers: Ints, sound: Sound | None = None
+    ) -> None:
         super().__init__(root, span, b"")
-        self._table, self._held, self._numbers = table, held, numbers
+        self._table, self._held, self._numbers, self._sound = table, held, numbers, sound
+        self._samples: torch.Tensor | None = None
         self._places: list[int] = []
         self._pictures: torch.Tensor | None = None
         self.seconds = torch.from_numpy(table.seconds_of(numbers))
@@ -91,13 +97,45 @@ class Clip(Sample):
         return self._pictures
 
     @property
+    def audio(self) -> torch.Tensor:
+        """The sound of the clip, with ``audio=True``: float32 in [-1, 1), shape (channels, samples).
+
+        From the time of its first frame to the end of its last one; silence (zeros) where the audio track begins later
+        or ends earlier; shape (0, 0) if the file has no audio track. The first access decodes it, on this thread.
+
+        Raises:
+            Unusable: The dataset was made without ``audio=True``.
+            MissingExtra: PyAV is not installed (the extra ``video``), and the audio is not PCM.
+            Damaged: The bytes cannot be decoded.
+            Unsupported: The decoder contradicts the description in the file, as for undeclared HE-AAC.
+
+        Example:
+            >>> clip = ps.VideoDataset.from_shards("s3://bucket/films/", frames=25, audio=True)[0]
+            >>> clip.audio.shape, clip.sample_rate
+            (torch.Size([2, 44100]), 44100)
+        """
+        if self._samples is None:
+            self._samples = torch.from_numpy(decode_audio(self._heard(), self._held))
+        return self._samples
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second of ``audio``, in Hz; 0 if the file has no audio track."""
+        return self._heard().table.scale
+
+    def _heard(self) -> Sound:
+        if self._sound is None:
+            raise Unusable("the clip was read without audio: pass audio=True to VideoDataset.from_shards")
+        return self._sound
+
+    @property
     def rotation(self) -> int:
         """Degrees, clockwise, by which a player turns the pictures: 0, 90, 180 or 270."""
         return self._table.setup.rotation
 
     @property
     def data(self) -> memoryview:
-        """A small MP4 file with the frames, for other decoders; made when it is first asked for, in less than 1 ms.
+        """A small MP4 file with the frames alone, for other decoders; made when first asked for, in less than 1 ms.
 
         ``read`` returns it, too. It may have more frames, which the decoder needs: ``places`` says where those of the
         clip are. Its times begin at 0.
@@ -142,13 +180,16 @@ class Clip(Sample):
         return iter(())
 
     def __getstate__(self) -> Any:  # noqa: ANN401  the state of a sample, and its own
-        """Return the state: the small file, and the frames in it."""
+        """Return the state: the small file, the frames in it, and the sound."""
         self._make_file()
-        return super().__getstate__(), self._places, self.seconds
+        sound = None if self._sound is None else (self.audio, self.sample_rate)
+        return super().__getstate__(), self._places, self.seconds, sound
 
     def __setstate__(self, state: Any) -> None:  # noqa: ANN401  as __getstate__ returns it
-        sample, self._places, self.seconds = state
+        sample, self._places, self.seconds, sound = state
         super().__setstate__(sample)
+        self._samples, rate = sound or (None, 0)
+        self._sound = None if sound is None else Sound(NO_AUDIO._replace(scale=rate), 0, 0)
         view = memoryview(self._bytes)
         self._table, self._held = read_small_file(view), HeldBytes([0], [view])
         self._numbers, self._pictures = np.array(self._places, np.int64), None
@@ -169,18 +210,16 @@ class ClipShape(NamedTuple):
         return (self.frames - 1) * self.every + 1
 
 
-class ClipWindows(ClipContents):
+class ClipWindows(FileWindows):
     """The clips of video files, by arithmetic: no table has an entry for each clip."""
 
     def __init__(self, videos: Videos, shape: ClipShape, labels: Column | None = None) -> None:
-        self.videos, self.shape, self.labels = videos, shape, labels
-        self.source, self.base = videos.source, videos.base
+        self.videos, self.shape = videos, shape
         self.positions = self._count_positions()
         counts = np.maximum((self.positions - shape.length) // shape.stride + 1, 0)
-        self._firsts = np.append(0, np.cumsum(counts))
+        super().__init__(videos, counts, labels)
         covered = np.maximum(counts - 1, 0) * min(shape.stride, shape.length) + shape.length * (counts > 0)
         self.left_out = int((self.positions - covered).sum())
-        self._slice = (0, int(self._firsts[-1]))
 
     def _count_positions(self) -> Ints:
         counts = self.videos.counts.astype(np.int64)
@@ -194,22 +233,19 @@ class ClipWindows(ClipContents):
     @cached_property
     def digest(self) -> str:
         """Digest of the names and sizes of the files, their numbers of frames, and the shape of clips."""
-        names = [key[len(self.base) :] for key in self.videos.keys]
-        numbers = self.videos.sizes, self.positions.tolist(), self.shape, self._slice
-        return hashlib.sha256(json.dumps([1, names, *numbers]).encode()).hexdigest()[:32]
+        audio = [] if self.videos.audio is None else [self.videos.audio.counts.tolist()]
+        return self._hash(self.positions.tolist(), self.shape, *audio)
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of the frames from the first to the last of each clip, by the mean of the files."""
-        return len(self) * self.shape.length * self.videos.frame_bytes // max(int(self.positions.sum()), 1)
-
-    def file_of(self, sample: int) -> int:
-        return int(np.searchsorted(self._firsts, sample + self._slice[0], side="right")) - 1
+        """Bytes from the first frame to the last of each clip, with audio if it is read, by the mean of the files."""
+        frame_bytes = self.videos.frame_bytes + (0 if self.videos.audio is None else self.videos.audio.frame_bytes)
+        return len(self) * self.shape.length * frame_bytes // max(int(self.positions.sum()), 1)
 
     def frames_of(self, table: Table, file: int, first: int, stop: int, *, all_frames: bool = True) -> Ints:
         """Return the frames of neighbouring samples of a file, or the first of each: shape (samples, frames)."""
         shape = self.shape
-        begins = (np.arange(first, stop) + self._slice[0] - self._firsts[file]) * shape.stride
+        begins = self.numbers_in(file, first, stop) * shape.stride
         positions: Ints = begins[:, np.newaxis] + np.arange(shape.frames if all_frames else 1) * shape.every
         if not shape.fps:
             return positions
@@ -217,39 +253,43 @@ class ClipWindows(ClipContents):
         found, _ = table.nearest(begin + positions.reshape(-1) / shape.fps)
         return found.reshape(positions.shape)
 
+    def _find_starts(self, table: Table, file: int, first: int, stop: int) -> Ints:
+        return table.needs(self.frames_of(table, file, first, stop, all_frames=False)[:, 0])[0]
+
+    def _find_sound(self, table: Table, sound: Table, frames: Ints) -> tuple[Ints, Ints]:
+        """Return the first PCM frame and the end of the sound of clips with ``frames``, shape (samples, frames).
+
+        From the first frame to the end of the last, or for as long as the positions last: the same number of PCM frames
+        for all clips, wherever frames are equally far apart.
+        """
+        begins = rescale(table.ticks_of(frames[:, 0]), sound.scale, table.scale)
+        if self.shape.fps:
+            return begins, begins + round(self.shape.length * sound.scale / self.shape.fps)
+        ticks = table.ends_of(frames[:, -1]) - table.ticks_of(frames[:, 0])
+        return begins, begins + rescale(ticks, sound.scale, table.scale)
+
     def spans_of(self, first: int, stop: int) -> list[Span]:
         """Return the byte ranges of samples ``first`` to ``stop``, which are of one file."""
         file = self.file_of(first)
         table = self.videos.table(file)
-        frames = np.unique(self.frames_of(table, file, first, stop))
-        key, etag = self.videos.keys[file], self.videos.etags[file]
-        return [Span(key, start, end, etag) for start, end in table.pieces(*table.needs(frames)) if start < end]
-
-    def block_sizes(self, block_bytes: int) -> Ints:
-        """Return the samples of each block: a block begins with a group of pictures, and ends with its file."""
-        begin, end = self._slice
-        borders = [np.clip(self._firsts - begin, 0, end - begin)]
-        for file in range(self.file_of(0), self.file_of(len(self) - 1) + 1 if len(self) else 0):
-            first, stop = (int(each) for each in borders[0][file : file + 2])
-            table = self.videos.table(file)
-            samples = table.needs(self.frames_of(table, file, first, stop, all_frames=False)[:, 0])[0]
-            places = table.places_of(0, len(table.sizes))[0][samples]
-            borders.append(np.flatnonzero(np.diff((places - places[:1]) // block_bytes)) + 1 + first)
-        return np.diff(np.unique(np.concatenate(borders)))
-
-    def url_of(self, sample: int) -> str:
-        return self.videos.url_of(self.file_of(sample))
+        frames = self.frames_of(table, file, first, stop)
+        pieces = table.pieces(*table.needs(np.unique(frames)))
+        if self.videos.audio is not None:
+            sound = self.videos.audio.table(file)
+            packets = find_packets(sound, *self._find_sound(table, sound, frames))
+            pieces = join_pieces([*pieces, *sound.pieces(*packets)])
+        return [self._span(file, start, end) for start, end in pieces if start < end]
 
     def make_clip(self, sample: int, held: Held) -> Clip:
         file = self.file_of(sample)
-        table, key = self.videos.table(file), self.videos.keys[file]
-        [numbers] = self.frames_of(table, file, sample, sample + 1)
-        span = Span(key, 0, None, self.videos.etags[file])
-        clip = Clip(self.root, span, table, held.get(key, HeldBytes([], [])), numbers)
-        clip.repeat = type(sample) is Repeat
-        if self.labels is not None:
-            clip.label = self.labels.numbers.view[file]
-        return clip
+        table, span = self.videos.table(file), self._span(file)
+        frames, sound = self.frames_of(table, file, sample, sample + 1), None
+        if self.videos.audio is not None:
+            heard = self.videos.audio.table(file)
+            [begin], [end] = self._find_sound(table, heard, frames)
+            sound = Sound(heard, int(begin), int(end))
+        clip = Clip(self.root, span, table, held.get(span.key, HeldBytes([], [])), frames[0], sound)
+        return self._describe(clip, sample, file)
 
 
 class VideoDataset(FrameDataset):
@@ -257,7 +297,7 @@ class VideoDataset(FrameDataset):
 
     ``from_shards`` makes one. The files stay as they are: MP4 and MOV with H.264, HEVC, AV1, VP8, VP9, MPEG-4, ProRes
     or Motion JPEG. A clip is read by its byte range, from a key frame to its last frame, and decoded by PyAV (the extra
-    ``video``); its frames are bit-equal to those of the whole file.
+    ``video``); its frames are bit-equal to those of the whole file. ``audio=True`` reads the sound of the same time.
 
     ``ps.DataLoader(dataset, B, shuffle=ps.order.Lanes())`` reads neighbouring clips in one request of about 1 MiB, and
     mixes those of 160 such requests, so that an epoch reads little more than the files. ``shuffle=True`` permutes all
@@ -302,6 +342,7 @@ class VideoDataset(FrameDataset):
         stride: int | None = None,
         fps: float | None = None,
         track: int | None = None,
+        audio: bool = False,
         labels: Rule | None = None,
         index: str | os.PathLike[str] | None = None,
         transform: Callable[[Clip], Any] | None = None,
@@ -325,6 +366,9 @@ class VideoDataset(FrameDataset):
             fps: Frames per second that ``every`` and ``stride`` count, for files of different or variable rates: a clip
                 has the frames nearest to multiples of 1 / ``fps`` after the file's first frame. Default: all frames.
             track: ID of the video track; default: the first video track of each file.
+            audio: Whether to read the first audio track of each file, too, for ``clip.audio``: AAC-LC, Opus, ALAC, FLAC
+                or PCM. Costs its bytes, some 8 bytes of memory for each of its packets, and no request for files whose
+                tracks are interleaved. A warning counts the files without one. Not together with ``index``.
             labels: Labels of the files by name: ``"folder"``, a pattern with one group, or a function of the name.
             index: URL of an index that ``ps.index(…, format="mp4")`` has written: instead of a read of each file, it is
                 read once. Files that it lacks, or that were replaced since, are read as without it, and counted in the
@@ -353,23 +397,26 @@ class VideoDataset(FrameDataset):
         if max(count * step, apart) > _MOST_FRAMES:
             raise Unusable(f"clips must have at most 2^24 frames, got frames={frames}, every={every}, stride={stride}")
         rate = _check_rate(fps)
-        number = None if track is None else whole(track, "track", 1)
+        form = VideoFormat(None if track is None else whole(track, "track", 1), switch(audio, "audio"))
         check_rule(labels)
         if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
             raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
         given = urls if isinstance(urls, (str, os.PathLike, list, set, frozenset)) else [*urls]
-        form = VideoFormat(number)
-        if index is None:
-            videos = share_named(
-                given, store, "videos of", number, lambda: open_videos(find_shards(given, form, {}, store))
-            )
-        else:
+        if index is not None:
+            if form.audio:
+                raise Unusable("an index has no tables of audio tracks: pass index= or audio=True, not both")
             videos = open_indexed(given, form, index, store)
+        else:
+            videos = share_named(
+                *(given, store, "videos of", form), lambda: open_videos(find_shards(given, form, {}, store))
+            )
+        if videos.audio is not None and (silent := int((videos.audio.column("scale") == 0).sum())):
+            _LOG.warning("%s of %s files have no audio track: audio of their clips is empty", silent, len(videos))
         column = None
         if labels is not None:
             names = [key[len(videos.base) :] for key in videos.keys]
             column = classify_rows(labels, iter([names]), len(names), None)
-        windows = ClipWindows(videos, ClipShape(count, step, apart, rate, number), column)
+        windows = ClipWindows(videos, ClipShape(count, step, apart, rate, form.track), column)
         if not len(windows):
             unit = "frames" if not rate else f"frames at {rate:g} per second"
             raise Unusable(

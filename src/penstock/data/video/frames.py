@@ -14,14 +14,14 @@ import numpy as np
 from penstock.data.catalog.columns.column import pack
 from penstock.data.catalog.discovery.shards import walked
 from penstock.data.shards.format import Extents, ShardFormat
-from penstock.data.video.audio_boxes import read_audio, walk_wav
+from penstock.data.video.audio_boxes import MOST_TICKS, read_audio, walk_wav
 from penstock.data.video.boxes import Setup, is_wav, pack_setup, read_setup, read_video, walk_head, walk_moov
 from penstock.engine.listing.names import gather
 from penstock.errors import Bug, Damaged, Unsupported
 from penstock.progress import current
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,6 +59,8 @@ class VideoFormat(ShardFormat):
         if not self.audio:
             return _extents_of(found)
         sound = read_audio(moov, size)
+        if np.abs(found.ticks_of(np.array([0, found.frames - 1]))).max() > MOST_TICKS:
+            raise Damaged("frames of the video track have times beyond all reason")
         return _extents_of((found, NO_AUDIO if sound is None else tabulate(sound)))
 
     def sample(self, data: memoryview) -> memoryview:
@@ -119,6 +121,14 @@ class Table(NamedTuple):
     def ticks_of(self, frames: Ints) -> Ints:
         ranks = self.begin + frames
         return self.first + (ranks * self.step if self.step else self.times[ranks].astype(np.int64))
+
+    def ends_of(self, frames: Ints) -> Ints:
+        """Return the ticks at which the frames after these are presented, or at which the last one ends."""
+        if self.step:
+            return self.ticks_of(frames) + self.step
+        ranks, most = self.begin + frames + 1, len(self.times) - 1
+        times = self.times[np.minimum(ranks, most)].astype(np.int64)
+        return self.first + times + np.where(ranks > most, self.last, 0)
 
     def seconds_of(self, frames: Ints) -> NDArray[np.float64]:
         """Return the times of presentation, in seconds from the beginning of the file."""
@@ -182,18 +192,27 @@ class Table(NamedTuple):
 
     def pieces(self, firsts: Ints, stops: Ints) -> list[tuple[int, int]]:
         """Return ascending byte ranges that together cover intervals of samples, with gaps of 64 KiB or more."""
-        found: list[tuple[int, int]] = []
-        for first, stop in join_intervals(firsts, stops):
-            start, last = self.place_of(first), stop - 1
-            end = self.place_of(last) + int(self.sizes[last])
-            if found and start - found[-1][1] < GAP_BYTES:
-                start, end = found[-1][0], max(end, found.pop()[1])
+        return join_pieces(
+            (self.place_of(first), self.place_of(stop - 1) + int(self.sizes[stop - 1]))
+            for first, stop in join_intervals(firsts, stops)
+        )
+
+
+def join_pieces(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return byte ranges in ascending order, those with less than 64 KiB in between as one."""
+    found: list[tuple[int, int]] = []
+    for start, end in sorted(pieces):
+        if found and start - found[-1][1] < GAP_BYTES:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
             found.append((start, end))
-        return found
+    return found
 
 
 def join_intervals(firsts: Ints, stops: Ints) -> list[tuple[int, int]]:
     """Return intervals in ascending order, those that meet or overlap as one."""
+    if not len(firsts):
+        return []
     order = np.argsort(firsts, kind="stable")
     firsts, stops = firsts[order], np.maximum.accumulate(stops[order])
     apart = np.flatnonzero(firsts[1:] > stops[:-1])
@@ -293,7 +312,11 @@ class Videos:
     @property
     def counts(self) -> Ints:
         """Frames of each file."""
-        found: Ints = self._rows.values.reshape(len(self), -1)[:, Table._fields.index("frames") - 1]
+        return self.column("frames")
+
+    def column(self, name: str) -> Ints:
+        """Return a number of each table, by its name."""
+        found: Ints = self._rows.values.reshape(len(self), -1)[:, Table._fields.index(name) - 1]
         return found
 
     @property

@@ -6,11 +6,13 @@ cameras are. A run is some neighbouring samples of one block; its byte ranges ma
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections import deque
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -18,22 +20,26 @@ from penstock.data.datasets.windows import WindowRuns
 from penstock.data.order.block_permutation import BlockShuffle
 from penstock.data.order.lanes import Lanes, open_blocks
 from penstock.data.order.orders import CatalogOrder, order_of
+from penstock.data.order.sampling import Repeat
 from penstock.data.reading.chunks import Bounds, ChunkReading
 from penstock.data.reading.reading import Item
 from penstock.data.video.packets import HeldBytes
+from penstock.values import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from penstock.data.catalog.columns.column import Column
     from penstock.data.order.protocol import Order
     from penstock.data.order.schedule import Turn
     from penstock.data.reading.iteration import Iterations
-    from penstock.data.video.frames import Ints
+    from penstock.data.reading.sample import Sample
+    from penstock.data.video.frames import Ints, Table, Videos
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.source import Source
-    from penstock.values import Span
 
     Held = dict[str, HeldBytes]  # by the key of each file
+    _Made = TypeVar("_Made", bound=Sample)
 
 _BLOCK_BYTES = 1 << 20  # of a run in catalog order
 _MOST_BYTES = 8 << 20  # of a run, however large the blocks of an order are
@@ -90,6 +96,59 @@ class ClipContents(ABC):
     @abstractmethod
     def url_of(self, sample: int) -> str:
         """Return the URL of the file of a sample."""
+
+
+class FileWindows(ClipContents):
+    """Samples that are windows of single files, by arithmetic: no table has an entry for each."""
+
+    def __init__(self, videos: Videos, counts: Ints, labels: Column | None) -> None:
+        """Take ``counts``, the samples of each file, and ``labels``, the label of each file."""
+        self.videos, self.labels = videos, labels
+        self.source, self.base = videos.source, videos.base
+        self._firsts = np.append(0, np.cumsum(counts))
+        self._slice = (0, int(self._firsts[-1]))
+
+    @abstractmethod
+    def _find_starts(self, table: Table, file: int, first: int, stop: int) -> Ints:
+        """Return the number of the first packet that each of some neighbouring samples of a file needs."""
+
+    def file_of(self, sample: int) -> int:
+        return int(np.searchsorted(self._firsts, sample + self._slice[0], side="right")) - 1
+
+    def numbers_in(self, file: int, first: int, stop: int) -> Ints:
+        """Return the numbers, within their file, of samples ``first`` to ``stop``."""
+        numbers: Ints = np.arange(first, stop) + self._slice[0] - self._firsts[file]
+        return numbers
+
+    def block_sizes(self, block_bytes: int) -> Ints:
+        """Return the samples of each block: a block begins with a packet, and ends with its file."""
+        begin, end = self._slice
+        borders = [np.clip(self._firsts - begin, 0, end - begin)]
+        for file in range(self.file_of(0), self.file_of(len(self) - 1) + 1 if len(self) else 0):
+            first, stop = (int(each) for each in borders[0][file : file + 2])
+            table = self.videos.table(file)
+            places = table.places_of(0, len(table.sizes))[0][self._find_starts(table, file, first, stop)]
+            borders.append(np.flatnonzero(np.diff((places - places[:1]) // block_bytes)) + 1 + first)
+        return np.diff(np.unique(np.concatenate(borders)))
+
+    def url_of(self, sample: int) -> str:
+        return self.videos.url_of(self.file_of(sample))
+
+    def _span(self, file: int, start: int = 0, stop: int | None = None) -> Span:
+        return Span(self.videos.keys[file], start, stop, self.videos.etags[file])
+
+    def _describe(self, made: _Made, sample: int, file: int) -> _Made:
+        """Return a sample with its label, and whether it is a repeat."""
+        made.repeat = type(sample) is Repeat
+        if self.labels is not None:
+            made.label = self.labels.numbers.view[file]
+        return made
+
+    def _hash(self, *values: Any) -> str:  # noqa: ANN401  JSON
+        """Return the digest of the names and sizes of the files, and of JSON values."""
+        names = [key[len(self.base) :] for key in self.videos.keys]
+        numbers = self.videos.sizes, *values, self._slice
+        return hashlib.sha256(json.dumps([1, names, *numbers]).encode()).hexdigest()[:32]
 
 
 def fit_order(shuffle: object, contents: ClipContents) -> Order:
