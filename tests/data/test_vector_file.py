@@ -19,13 +19,14 @@ VECTORS = [np.arange(5, dtype="<u4"), np.zeros(0, "|u1"), np.arange(-3, 3), np.a
 
 @pytest.fixture
 def made(tmp_path):
-    write_vectors(KIND, tmp_path / "a", {"rows": 7}, VECTORS, None)
+    write_vectors(KIND, tmp_path / "a", {"rows": 7}, [VECTORS[:3], VECTORS[3:]], None)
     return tmp_path / "a"
 
 
 def test_vectors_are_read_as_they_were_written(made):
-    header, vectors = read_vectors(KIND, made, None)
+    header, sections = read_vectors(KIND, made, None, 2)
     assert header["rows"] == 7
+    vectors = [each for section in sections for each in section]
     assert [each.values.dtype for each in vectors] == [each.dtype for each in VECTORS]
     assert all(map(np.array_equal, (each.values for each in vectors), VECTORS))
     assert not any(each.values.flags.writeable for each in vectors)
@@ -36,10 +37,15 @@ def test_each_change_of_a_byte_is_found(made):
     for at in (0, 12, 16, 20, 24, 55, 56, len(whole) // 2, len(whole) - 1):
         made.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(Damaged):
-            read_vectors(KIND, made, None)
+            read_vectors(KIND, made, None, 2)
+    # A section that is not read is not compared.
     made.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    _, [vectors] = read_vectors(KIND, made, None)
+    assert all(map(np.array_equal, (each.values for each in vectors), VECTORS[:3]))
     with pytest.raises(ChecksumMismatch, match="the index of videos does not match its SHA-256: make it again"):
-        read_vectors(KIND, made, None)
+        read_vectors(KIND, made, None, 2)
+    with pytest.raises(Damaged, match="its header describes"):
+        read_vectors(KIND, made, None, 3)
 
 
 def test_header_that_declares_more_than_the_file_is_refused_before_memory_is_taken(made, tmp_path):
@@ -53,7 +59,7 @@ def test_header_that_declares_more_than_the_file_is_refused_before_memory_is_tak
 
 def written_with_length(tmp_path, count):
     """Write a file whose header has one vector of ``count`` values, with the right digests."""
-    text = json.dumps({"version": 3, "rows": 7, "vectors": [["<i8", count]], "sha256": sha256().hexdigest()}).encode()
+    text = json.dumps({"version": 3, "rows": 7, "sections": [{"vectors": [["<i8", count]], "sha256": ""}]}).encode()
     path = tmp_path / "long"
     path.write_bytes(struct.pack("<16sQ32s", KIND.magic, len(text), sha256(text).digest()) + text)
     return path

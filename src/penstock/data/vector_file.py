@@ -1,8 +1,8 @@
 """Files of vectors: plans of packed rows, and indexes of videos. One process makes such a file, and many open it.
 
 The file: 16 bytes of magic; the header's length (uint64) and SHA-256; the header, JSON; then the vectors as they are in
-memory, each beginning at a multiple of 64 bytes after the header, which has the type and length of each, and the
-SHA-256 of all.
+memory, each beginning at a multiple of 64 bytes after the header. They are in one section or more: the header has the
+type and length of each vector, and the SHA-256 of each section. Some first sections can be read alone.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 import struct
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ _KINDS = {_MAGIC % b"cat": "a catalog", _MAGIC % b"pak": "a plan of packed rows"
 _START = struct.Struct("<16sQ32s")
 _ALIGN = 64
 _HEAD_BYTES = 64 << 10  # of the first read
-_FORM = {"vectors": [[re.compile(r"[|<][iu][1248]"), COUNT]], "sha256": str}
+_FORM = {"sections": [{"vectors": [[re.compile(r"[|<][iu][1248]"), COUNT]], "sha256": str}]}
 
 
 class FileKind(NamedTuple):
@@ -76,17 +77,20 @@ def write_vectors(
     kind: FileKind,
     dest: str | os.PathLike[str],
     about: dict[str, Any],
-    vectors: Sequence[NDArray[Any]],
+    sections: Sequence[Sequence[NDArray[Any]]],
     store: StoreOptions | str | None,
 ) -> None:
     """Write a file of this kind, whose header has the fields ``about``; nothing is published before its last byte."""
-    whole = sha256()
-    pieces = [piece for each in vectors for piece in (each.data, bytes(-each.nbytes % _ALIGN))]
-    for piece in pieces:
-        whole.update(piece)
-    shapes = [(each.dtype.str, len(each)) for each in vectors]
-    header = {"version": kind.version, **about, "vectors": shapes, "sha256": whole.hexdigest()}
-    text = json.dumps(header).encode()
+    pieces, described = list[memoryview | bytes](), list[dict[str, Any]]()
+    for vectors in sections:
+        mine = [piece for each in vectors for piece in (each.data, bytes(-each.nbytes % _ALIGN))]
+        whole = sha256()
+        for piece in mine:
+            whole.update(piece)
+        shapes = [(each.dtype.str, len(each)) for each in vectors]
+        described.append({"vectors": shapes, "sha256": whole.hexdigest()})
+        pieces += mine
+    text = json.dumps({"version": kind.version, **about, "sections": described}).encode()
     with open_object(dest, "wb", store=None if parse(dest).local else store) as file:
         file.write(_START.pack(kind.magic, len(text), sha256(text).digest()) + text)
         for piece in pieces:
@@ -94,9 +98,9 @@ def write_vectors(
 
 
 def read_vectors(
-    kind: FileKind, url: str | os.PathLike[str], store: StoreOptions | str | None
-) -> tuple[dict[str, Any], list[Numbers]]:
-    """Return the header and the vectors of a file, in memory that workers map; no value of a vector is checked.
+    kind: FileKind, url: str | os.PathLike[str], store: StoreOptions | str | None, sections: int = 1
+) -> tuple[dict[str, Any], list[list[Numbers]]]:
+    """Return the header and the vectors of some first sections, in memory that workers map; no value is checked.
 
     Of a large file, only the header is read if another process of the node has read and verified the same contents. No
     allocation is larger than the file, whatever the header declares.
@@ -104,13 +108,13 @@ def read_vectors(
     place = parse(url)
     try:
         with open_object(url, "rb", store=None if place.local else store) as file:
-            return _read_vectors(kind, file)
+            return _read_vectors(kind, file, sections)
     except PenstockError as error:
         error.url = error.url or public_url(place.url)
         raise
 
 
-def _read_vectors(kind: FileKind, file: Reader) -> tuple[dict[str, Any], list[Numbers]]:
+def _read_vectors(kind: FileKind, file: Reader, sections: int) -> tuple[dict[str, Any], list[list[Numbers]]]:
     head = file.read(_HEAD_BYTES)
     if len(head) < _START.size or not head.startswith(kind.magic):
         other = _KINDS.get(head[: len(kind.magic)], "another file")
@@ -128,16 +132,22 @@ def _read_vectors(kind: FileKind, file: Reader) -> tuple[dict[str, Any], list[Nu
         version = found["version"]
         raise Unusable(f"the {kind.name} has version {version}, known is {kind.version}: {kind.again}")
     check_json(found, {**kind.form, **_FORM}, _KINDS[kind.magic])
-    places, at = list[tuple[str, int, int]](), 0
-    for dtype, count in found["vectors"]:
-        places.append((dtype, at, count))
-        at += -(-count * np.dtype(dtype).itemsize // _ALIGN) * _ALIGN
-    if start + at != file.size:
+    places, ends, at = list[list[tuple[str, int, int]]](), [0], 0
+    for each in found["sections"]:
+        places.append([])
+        for dtype, count in each["vectors"]:
+            places[-1].append((dtype, at, count))
+            at += -(-count * np.dtype(dtype).itemsize // _ALIGN) * _ALIGN
+        ends.append(at)
+    if start + at != file.size or len(places) < sections:
         raise Damaged(f"the {kind.name} has {file.size} bytes, and its header describes {start + at}: {kind.again}")
-    with node_region(digest, at) as (region, checked):
+    with node_region(sha256(digest + bytes([sections])).digest(), ends[sections]) as (region, checked):
         if not checked:
             file.seek(start)
-            view = region.view[:at]
-            if file.readinto(view) != at or sha256(view).hexdigest() != found["sha256"]:
+            view, borders = region.view[: ends[sections]], pairwise(ends[: sections + 1])
+            # Memory that is read in part differs, too.
+            file.readinto(view)
+            digests = [sha256(view[first:stop]).hexdigest() for first, stop in borders]
+            if digests != [each["sha256"] for each in found["sections"][:sections]]:
                 raise ChecksumMismatch(f"the {kind.name} does not match its SHA-256: {kind.again}")
-    return found, [Numbers(region, *each) for each in places]
+    return found, [[Numbers(region, *each) for each in vectors] for vectors in places[:sections]]

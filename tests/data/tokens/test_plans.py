@@ -123,7 +123,7 @@ def rewritten(plan, change):
     magic, size, _ = struct.unpack_from("<16sQ32s", data)
     header = json.loads(data[56 : 56 + size])
     body = change(header, bytearray(data[56 + size :]))
-    header["sha256"] = sha256(body).hexdigest()
+    header["sections"][0]["sha256"] = sha256(body).hexdigest()
     text = json.dumps(header).encode()
     plan.write_bytes(struct.pack("<16sQ32s", magic, len(text), sha256(text).digest()) + text + body)
 
@@ -160,9 +160,9 @@ def test_damaged_and_forged_plans_are_refused(folder, plan):
     with pytest.raises(Damaged, match="contradict one another"):
         forged(lambda _, body: body[:-64] + bytes(64))
     with pytest.raises(Damaged, match=r"vectors\[0\] must be"):
-        forged(lambda header, body: header.update(vectors=[[1]]) or body)
+        forged(lambda header, body: header["sections"][0].update(vectors=[[1]]) or body)
     with pytest.raises(Damaged, match="other vectors than those of its files"):
-        forged(lambda header, body: header.update(vectors=[["<i1", len(body)]]) or body)
+        forged(lambda header, body: header["sections"][0].update(vectors=[["<i1", len(body)]]) or body)
     assert len(forged(lambda _, body: body))
 
 

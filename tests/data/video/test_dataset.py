@@ -512,11 +512,6 @@ def test_mixture_takes_clips_with_audio(films):
     assert {batch.shape for batch in batches} == {(4, 2, 8820)}
 
 
-def test_audio_of_an_index_is_refused(films):
-    with pytest.raises(Unusable, match="pass index= or audio=True, not both"):
-        ps.VideoDataset.from_shards(f"{films}/", audio=True, index=f"{films}/none.index")
-
-
 @pytest.mark.parametrize("audio", ["yes", None, 2])
 def test_audio_must_be_true_or_false(films, audio):
     with pytest.raises(Unusable, match="audio must be True or False"):

@@ -1,5 +1,6 @@
 """A saved index opens the clips of the videos themselves without a request for each, and no other videos."""
 
+import io
 import json
 import multiprocessing
 import pickle
@@ -8,17 +9,30 @@ import struct
 from contextlib import suppress
 from hashlib import sha256
 
+import av
 import numpy as np
 import pytest
 import torch
 
 import penstock as ps
+from penstock.data.catalog.discovery.shards import find_shards
 from penstock.data.video import frames as frames_file
-from penstock.data.video.frames import VideoFormat
+from penstock.data.video.audio import _read_pcm, find_packets
+from penstock.data.video.audio_boxes import PCM_KINDS
+from penstock.data.video.frames import VideoFormat, open_videos
 from penstock.data.video.saved import open_indexed
-from penstock.errors import AlreadyExists, Changed, ChecksumMismatch, Damaged, NotFound, PenstockError, Unusable
+from penstock.errors import (
+    AlreadyExists,
+    Changed,
+    ChecksumMismatch,
+    Damaged,
+    NotFound,
+    PenstockError,
+    Unsupported,
+    Unusable,
+)
 from tests.data.datasets.ranks import ranks
-from tests.data.video.files import KINDS, encode, kind
+from tests.data.video.files import KINDS, encode, kind, record, sound, written
 from tests.data.video.moov import file
 
 
@@ -27,7 +41,23 @@ def every_kind(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kinds")
     for number, name in enumerate(KINDS):
         (folder / f"{number:02}.mp4").write_bytes(kind(name))
+    # Of a camera: PCM.
+    (folder / f"{len(KINDS)}.mov").write_bytes(dubbed("pcm_s24le, mov"))
     return folder
+
+
+def dubbed(name, form="mov"):
+    """Return a file of 60 frames with the sound of a kind."""
+    sound_file = record("mp3", "mp4", "fltp") if name == "mp3" else sound(name)
+    video, audio = av.open(io.BytesIO(kind("h264, moov in front"))), av.open(io.BytesIO(sound_file))
+    with video, audio, written(form, {}) as (out, found):
+        sources = [video.streams.video[0], audio.streams.audio[0]]
+        for source, stream in [(each, out.add_stream_from_template(each)) for each in sources]:
+            for packet in source.container.demux(source):
+                if packet.dts is not None:
+                    packet.stream = stream
+                    out.mux(packet)
+    return found[0]
 
 
 @pytest.fixture
@@ -60,7 +90,7 @@ def alike(one, other):
 
 def test_clips_of_every_kind_are_those_of_a_dataset_without_an_index(every_kind, index):
     counts = made(every_kind, index)
-    for options in ({"frames": 3, "every": 3}, {"frames": 5, "fps": 10, "labels": r"(\d)\d\.mp4"}):
+    for options in ({"frames": 3, "every": 3}, {"frames": 5, "fps": 10, "labels": r"(\d)\d\.m"}):
         plain, indexed = opened(every_kind, **options), opened(every_kind, index, **options)
         assert indexed.contents.digest == plain.contents.digest
         assert repr(indexed) == repr(plain)
@@ -70,7 +100,7 @@ def test_clips_of_every_kind_are_those_of_a_dataset_without_an_index(every_kind,
             for one, other in zip(plain, indexed, strict=True)
         )
     videos = plain.windows.videos
-    assert counts == {"files": len(KINDS), "frames": videos.counts.sum(), "frame_bytes": videos.frame_bytes}
+    assert counts == {"files": len(KINDS) + 1, "frames": videos.counts.sum(), "frame_bytes": videos.frame_bytes}
 
 
 @pytest.mark.parametrize("shuffle", [True, ps.order.Lanes(block_bytes=6000, window_blocks=3)])
@@ -313,13 +343,25 @@ def _sizes(videos):
     return [int(videos.table(number).sizes.sum()) for number in range(len(videos))]
 
 
+def places_of(header):
+    """Return the section, and the first byte and the end, of each vector."""
+    places, at = [], 0
+    for number, section in enumerate(header["sections"]):
+        for dtype, count in section["vectors"]:
+            places.append((number, at, at + count * np.dtype(dtype).itemsize))
+            at += -(-(places[-1][2] - at) // 64) * 64
+    return places
+
+
 def forge(index, whole, change):
     """Write an index with other vectors or another header, whose digests are right."""
     magic, size, _ = struct.unpack_from("<16sQ32s", whole)
     header = json.loads(whole[56 : 56 + size])
     body = bytearray(whole[56 + size :])
+    stop = min(first for number, first, _ in places_of(header) if number)
     body = change(header, body) or body
-    header["sha256"] = sha256(body).hexdigest()
+    for section, part in zip(header["sections"], (body[:stop], body[stop:]), strict=True):
+        section["sha256"] = sha256(part).hexdigest()
     text = json.dumps(header).encode()
     index.write_bytes(struct.pack("<16sQ32s", magic, len(text), sha256(text).digest()) + text + body)
 
@@ -327,7 +369,7 @@ def forge(index, whole, change):
 def test_damaged_and_forged_indexes_are_refused(folder, index):
     made(folder, index)
     whole = index.read_bytes()
-    for at in (60, len(whole) - 70):
+    for at in (60, 64 + int.from_bytes(whole[16:24], "little")):
         index.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(ChecksumMismatch):
             opened(folder, index)
@@ -350,7 +392,7 @@ def test_damaged_and_forged_indexes_are_refused(folder, index):
     with pytest.raises(Damaged, match="different numbers of names"):
         forged(lambda header, _: header.update(names=header["names"][1:]))
     with pytest.raises(Damaged, match="contradict one another"):
-        forged(lambda header, _: header["vectors"][0].__setitem__(0, "<u8"))
+        forged(lambda header, _: header["sections"][0]["vectors"][0].__setitem__(0, "<u8"))
     # Sizes are compared with the files.
     with pytest.raises(Changed, match="other videos"):
         forged(lambda header, _: header.update(sizes=[1 << 40] * 4))
@@ -359,8 +401,42 @@ def test_damaged_and_forged_indexes_are_refused(folder, index):
         forged(lambda header, _: header.update(names=[f"../{each}" for each in header["names"]]))
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_forged_vectors_are_refused_or_lead_to_no_byte_outside_of_the_file(every_kind, index, seed):
+def check_table(table, size):
+    """Follow all that the arithmetic of a table leads to."""
+    samples = np.arange(len(table.sizes))
+    if not table.setup.channels and table.setup.codec:
+        every = np.arange(table.frames)
+        firsts, stops = table.needs(every)
+        assert (firsts >= 0).all()
+        assert (firsts < stops).all()
+        assert (stops <= len(samples)).all()
+        table.nearest(table.seconds_of(every))
+        table.ranks_of(0, len(samples))
+    elif not len(samples):
+        assert not table.frames
+    else:
+        begins = table.begin + np.linspace(0, table.frames, 20).astype(np.int64)
+        firsts, stops = find_packets(table, begins, begins + 1000)
+        assert (firsts >= 0).all()
+        assert (stops <= len(samples)).all()
+        assert len(list(read_packets(table, samples))) == len(samples)
+    if len(samples):
+        places, ends = table.places_of(0, len(samples))
+        assert places.min() >= 0
+        assert ends.max() <= size
+        assert all(0 <= first <= stop <= size for first, stop in table.pieces(firsts, stops))
+
+
+def read_packets(table, samples):
+    """Yield the PCM frames of packets of zeros, where the codec needs no decoder."""
+    for at in samples:
+        size, codec = int(table.sizes[at]), table.setup.codec
+        yield codec in PCM_KINDS and _read_pcm(memoryview(bytes(size)), codec).reshape(-1, table.setup.channels)
+
+
+@pytest.mark.parametrize("audio", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_forged_vectors_are_refused_or_lead_to_no_byte_outside_of_the_file(every_kind, index, seed, audio):
     """Change bytes of the vectors, with digests that match: each result is an error, or tables within their files."""
     made(every_kind, index)
     whole, draw = index.read_bytes(), random.Random(seed)
@@ -369,36 +445,69 @@ def test_forged_vectors_are_refused_or_lead_to_no_byte_outside_of_the_file(every
 
         def change(header, body):
             # Vectors of few bytes as often as those of many.
-            spans, at = [], 0
-            for dtype, count in header["vectors"]:
-                spans.append((at, at + count * np.dtype(dtype).itemsize))
-                at += -(-(spans[-1][1] - at) // 64) * 64
+            places = [(first, stop) for number, first, stop in places_of(header) if first < stop and number == audio]
             for _ in range(draw.choice((1, 1, 3))):
-                first, stop = draw.choice([each for each in spans if each[0] < each[1]])
-                place = draw.randrange(first, stop)
+                place = draw.randrange(*draw.choice(places))
                 body[place] = draw.choice((0, 1, 127, 255, body[place] ^ 1 << draw.randrange(8)))
 
         forge(index, whole, change)
         try:
-            videos = open_indexed(f"{every_kind}/", VideoFormat(), index, None)
+            videos = open_indexed(f"{every_kind}/", VideoFormat(audio=audio), index, None)
         except Damaged:
             refused += 1
             continue
         for number, size in enumerate(videos.sizes):
             with suppress(PenstockError):
-                table = videos.table(number)
-                every = np.arange(table.frames)
-                firsts, stops = table.needs(every)
-                assert (firsts >= 0).all()
-                assert (firsts < stops).all()
-                assert (stops <= len(table.sizes)).all()
-                places, ends = table.places_of(0, len(table.sizes))
-                assert places.min() >= 0
-                assert ends.max() <= size
-                assert all(0 <= first <= stop <= size for first, stop in table.pieces(firsts, stops))
-                table.nearest(table.seconds_of(every))
-                table.ranks_of(0, len(table.sizes))
-    assert refused > 50
+                check_table(videos.table(number), size)
+                if audio:
+                    check_table(videos.audio.table(number), size)
+    assert refused > 40
+
+
+def test_audio_tables_of_an_index_are_those_of_the_files(every_kind, index):
+    made(every_kind, index)
+    form = VideoFormat(audio=True)
+    plain, indexed = open_videos(find_shards(f"{every_kind}/", form, {}, None)), opened_videos(every_kind, index, form)
+    (every_kind / "99.mp4").write_bytes(kind("sound after"))
+    try:
+        joined = opened_videos(every_kind, index, form)
+        longer = open_videos(find_shards(f"{every_kind}/", form, {}, None))
+    finally:
+        (every_kind / "99.mp4").unlink()
+    heard = opened(every_kind, audio=True), opened(every_kind, index, audio=True)
+    assert heard[0].contents.digest == heard[1].contents.digest
+    assert all(alike(one, other) and torch.equal(one.audio, other.audio) for one, other in zip(*heard, strict=True))
+    codecs = set()
+    for one, other in ((plain, indexed), (longer, joined)):
+        for number in range(len(one)):
+            mine, theirs = one.audio.table(number), other.audio.table(number)
+            assert mine.setup == theirs.setup
+            assert all(map(np.array_equal, mine[2:], theirs[2:]))
+            assert one.table(number).setup == other.table(number).setup
+            assert all(map(np.array_equal, one.table(number)[2:], other.table(number)[2:]))
+            codecs.add(mine.setup.codec)
+    assert codecs == {"", "aac", "<i3"}
+
+
+def opened_videos(folder, index, form):
+    return open_indexed(f"{folder}/", form, index, None)
+
+
+def test_audio_that_cannot_be_read_is_an_error_only_where_it_is_wanted(folder, index, caplog):
+    (folder / "4.mp4").write_bytes(dubbed("mp3", "mp4"))
+    made(folder, index)
+    assert alike(opened(folder, index)[-1], opened(folder)[-1])
+    with pytest.raises(Unsupported) as wanted:
+        opened(folder, audio=True)
+    with pytest.raises(Unsupported) as caught:
+        opened(folder, index, audio=True)
+    assert str(caught.value) == str(wanted.value)
+    assert "videos/4.mp4 has audio that cannot be read" in caplog.text
+    for number in range(4):
+        (folder / f"{number}.mp4").unlink()
+    with pytest.raises(Unsupported) as caught:
+        opened(folder, index, audio=True)
+    assert str(caught.value) == str(wanted.value)
 
 
 def test_decoder_of_a_forged_setup_is_refused(folder, index):

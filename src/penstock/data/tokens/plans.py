@@ -108,12 +108,12 @@ def save_plan(
         "files": [(*twin, count) for twin, count in zip(_name_twins(files), counts, strict=True)],
     }
     values = [lengths.astype(narrow_type(lengths)), *(each.astype("<i8") for each in rows.plan)]
-    write_vectors(_KIND, dest, about, values, store)
+    write_vectors(_KIND, dest, about, [values], store)
 
 
 def read_plan(url: str | os.PathLike[str], store: StoreOptions | str | None) -> SavedPlan:
     """Read a saved plan whole."""
-    found, vectors = read_vectors(_KIND, url, store)
+    found, [vectors] = read_vectors(_KIND, url, store)
     where = public_url(parse(url).url)
     lengths, *plan = (each.values for each in vectors)
     documents = sum(each[-1] for each in found["files"])

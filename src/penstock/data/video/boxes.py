@@ -356,7 +356,7 @@ def read_setup(data: bytes) -> Setup:
     view = memoryview(data)
     try:
         found = dict(_boxes(view, 0, len(data)))
-        if b"soun" not in found:
+        if data[4:8] != b"soun":
             return _read_setup(TrackBoxes("video track", view, len(data), 1, 1, found, found, {}, found))
         start, stop = found[b"soun"]
         channels, codec = struct.unpack_from(">B15s", data, start)

@@ -368,7 +368,7 @@ class VideoDataset(FrameDataset):
             track: ID of the video track; default: the first video track of each file.
             audio: Whether to read the first audio track of each file, too, for ``clip.audio``: AAC-LC, Opus, ALAC, FLAC
                 or PCM. Costs its bytes, some 8 bytes of memory for each of its packets, and no request for files whose
-                tracks are interleaved. A warning counts the files without one. Not together with ``index``.
+                tracks are interleaved. A warning counts the files without one.
             labels: Labels of the files by name: ``"folder"``, a pattern with one group, or a function of the name.
             index: URL of an index that ``ps.index(…, format="mp4")`` has written: instead of a read of each file, it is
                 read once. Files that it lacks, or that were replaced since, are read as without it, and counted in the
@@ -403,8 +403,6 @@ class VideoDataset(FrameDataset):
             raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
         given = urls if isinstance(urls, (str, os.PathLike, list, set, frozenset)) else [*urls]
         if index is not None:
-            if form.audio:
-                raise Unusable("an index has no tables of audio tracks: pass index= or audio=True, not both")
             videos = open_indexed(given, form, index, store)
         else:
             videos = share_named(

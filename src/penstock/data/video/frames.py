@@ -56,12 +56,13 @@ class VideoFormat(ShardFormat):
         """Read ``moov``, in one request or two."""
         moov = yield from walk_moov((yield from walk_head(size)), size)
         found = tabulate(read_video(moov, size, self.track))
-        if not self.audio:
-            return _extents_of(found)
+        return _extents_of((found, self._read_sound(moov, size, found)) if self.audio else found)
+
+    def _read_sound(self, moov: memoryview, size: int, found: Table) -> Table:
         sound = read_audio(moov, size)
         if np.abs(found.ticks_of(np.array([0, found.frames - 1]))).max() > MOST_TICKS:
             raise Damaged("frames of the video track have times beyond all reason")
-        return _extents_of((found, NO_AUDIO if sound is None else tabulate(sound)))
+        return NO_AUDIO if sound is None else tabulate(sound)
 
     def sample(self, data: memoryview) -> memoryview:
         """Raise ``Bug``: a sample is several frames of a table."""

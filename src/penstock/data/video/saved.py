@@ -1,22 +1,29 @@
 """Saved indexes of videos: files of the tables of frames, by which datasets open without a request for each video.
 
 ``save_index`` walks the videos and writes the file. ``open_indexed`` compares it with the videos that are listed now:
-those that it lacks, or that were replaced since, are walked.
+those that it lacks, or that were replaced since, are walked. The tables of audio tracks are a second section, which is
+read for ``audio=True`` only.
 """
 
 from __future__ import annotations
 
+import struct
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from logging import getLogger
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from penstock.data.catalog.discovery.shards import Shard, Shards, find_shards
 from penstock.data.ranks import share_named
 from penstock.data.vector_file import FileKind, has_file, read_vectors, write_vectors
-from penstock.data.video.frames import COLUMNS, Table, VideoFormat, Videos, join_videos, open_videos
-from penstock.errors import Changed, Damaged, Unusable, public_url
+from penstock.data.video.audio_boxes import MOST_TICKS, PCM_KINDS
+from penstock.data.video.boxes import read_setup
+from penstock.data.video.frames import COLUMNS, NO_AUDIO, Table, VideoFormat, Videos, join_videos, open_videos
+from penstock.errors import Changed, Damaged, PenstockError, Unusable, public_url
 from penstock.progress import bar
 from penstock.schema import COUNT
 from penstock.stores.urls import parse
@@ -36,8 +43,23 @@ _KIND = FileKind(b"vid", 1, _FORM, _AGAIN)
 _WIDE = {"<u4", "<i8"}
 # Of the numbers, the setups, the borders, and the vectors of a ``Table``.
 _TYPES = [{"<i8"}, {"<i8"}, {"|u1"}, *[{"<i8"}] * COLUMNS, {"<u4"}, _WIDE, _WIDE, {"<i4"}, _WIDE, _WIDE, {"<i8"}]
+_AUDIO_TYPES = [*_TYPES[:-COLUMNS], *[_WIDE] * COLUMNS]
 _BLOCK_FRAMES = 1 << 20  # of tables that are checked together
 _MOST_TICKS, _MOST_SCALE = 1 << 58, 1 << 32
+_UNREADABLE = NO_AUDIO._replace(last=1)
+
+
+@dataclass(frozen=True, slots=True)
+class _BothFormat(VideoFormat):
+    """Videos, with an audio track that cannot be read as ``_UNREADABLE``: a dataset of frames alone opens them."""
+
+    audio: bool = True
+
+    def _read_sound(self, moov: memoryview, size: int, found: Table) -> Table:
+        try:
+            return VideoFormat._read_sound(self, moov, size, found)  # noqa: SLF001  classes with slots have no super()
+        except (PenstockError, ValueError, IndexError, KeyError, OverflowError, struct.error):
+            return _UNREADABLE
 
 
 def save_index(
@@ -50,7 +72,7 @@ def save_index(
 ) -> Videos:
     """Write the index of videos; those that an earlier index at ``dest`` has are not read again."""
     exists = has_file(_KIND, dest, store)
-    shards = find_shards(url, VideoFormat(track), {}, store)
+    shards = find_shards(url, _BothFormat(track), {}, store)
     held: tuple[Videos, list[int]] | None = None
     if exists:
         # A damaged index, or one of another version or track, is written anew.
@@ -68,7 +90,8 @@ def save_index(
         raise Unusable("the video has no ETag, by which an index knows versions", url=videos.source.url(key))
     names = [key[len(videos.base) :] for key in videos.keys]
     about = {"track": track, "base": videos.base, "names": names, "sizes": videos.sizes, "etags": videos.etags}
-    write_vectors(_KIND, dest, about, [each.values for each in videos.vectors], store)
+    sections = [[each.values for each in part.vectors] for part in (videos, cast("Videos", videos.audio))]
+    write_vectors(_KIND, dest, about, sections, store)
     return videos
 
 
@@ -101,7 +124,10 @@ def _report_missing(shards: Shards, saved: Videos, places: list[int], index: str
     if missing := places.count(-1):
         shard, where = shards.found[places.index(-1)], public_url(parse(index).url)
         cause = "has no ETag" if not shard.etag else "was replaced" if shard.key in saved.keys else "is new"
-        if missing == len(places):
+        if shard in zip(saved.keys, saved.sizes, saved.etags, strict=True):
+            # A read of this file says why.
+            cause = "has audio that cannot be read"
+        elif missing == len(places):
             raise Changed(f"the index is of other videos: {shard.key} {cause}; {_AGAIN}", url=where)
         _LOG.warning(
             "%s of %s videos are read now, since the index %s does not have them: %s %s; %s, which reads these alone",
@@ -128,86 +154,187 @@ def _join(shards: Shards, saved: Videos, places: list[int], missing: Videos | No
         raise Changed(f"the index was replaced while it was read: {_AGAIN}")
     numbers = np.array(places)
     numbers[numbers < 0] = np.arange(count, count + more)
-    return join_videos(shards, [saved] if missing is None else [saved, missing], numbers)
+    parts = [saved] if missing is None else [saved, missing]
+    found = join_videos(shards, parts, numbers)
+    if saved.audio is not None:
+        found.audio = join_videos(shards, [cast("Videos", each.audio) for each in parts], numbers)
+    return found
 
 
 def _read_index(
     index: str | os.PathLike[str], shards: Shards, store: StoreOptions | str | None
 ) -> tuple[Videos, list[int]]:
     """Return the indexed videos, and the place among them of each of ``shards``; -1: this version is not there."""
-    found, vectors = read_vectors(_KIND, index, store)
+    form = cast("VideoFormat", shards.format)
+    found, sections = read_vectors(_KIND, index, store, 1 + form.audio)
     files = [*zip(found["names"], found["sizes"], found["etags"], strict=False)]
-    wanted, url = cast("VideoFormat", shards.format).track, public_url(parse(index).url)
+    wanted, url = form.track, public_url(parse(index).url)
     if found["track"] != wanted:
         raise Unusable(f"the index is of track={found['track']}, not of track={wanted}: {_AGAIN}", url=url)
     if not files or {len(found[name]) for name in ("names", "sizes", "etags")} != {len(files)}:
         raise Damaged(f"the index has different numbers of names, sizes and ETags, or none: {_AGAIN}", url=url)
-    if not _tables_agree([each.values for each in vectors], np.array(found["sizes"], np.int64)):
-        raise Damaged(f"the tables of the index contradict one another: {_AGAIN}", url=url)
-    saved = [Shard(found["base"] + name, *rest) for name, *rest in files]
-    places = {each: number for number, each in enumerate(saved) if each.etag}
-    videos = Videos.of_vectors(shards._replace(found=saved), vectors)
+    file_bytes = np.array(found["sizes"], np.int64)
+    for vectors, types in zip(sections, (_TYPES, _AUDIO_TYPES), strict=False):
+        if not _tables_agree([each.values for each in vectors], types, file_bytes):
+            raise Damaged(f"the tables of the index contradict one another: {_AGAIN}", url=url)
+    listed = shards._replace(found=[Shard(found["base"] + name, *rest) for name, *rest in files])
+    places = {each: number for number, each in enumerate(listed.found) if each.etag}
+    videos = Videos.of_vectors(listed, sections[0])
+    if form.audio:
+        videos.audio = Videos.of_vectors(listed, sections[1])
+        if not isinstance(form, _BothFormat):
+            unreadable = videos.audio.column("last").astype(bool) & (videos.audio.column("scale") == 0)
+            unreadable |= _last_ticks(videos) > MOST_TICKS
+            places = {each: number for each, number in places.items() if not unreadable[number]}
     return videos, [places.get(each, -1) for each in shards.found]
 
 
-def _tables_agree(vectors: list[NDArray[Any]], file_bytes: Ints) -> bool:
+def _last_ticks(videos: Videos) -> Ints:
+    """Return the largest distance of a tick of each table from 0, or a larger number."""
+    step, borders, times = videos.column("step"), videos.vectors[7].values, videos.vectors[7 + COLUMNS].values
+    ends = step * np.diff(videos.vectors[3].values)
+    ends[step == 0] = times[borders[1:][step == 0] - 1]
+    return np.abs(videos.column("first")) + ends
+
+
+def _tables_agree(vectors: list[NDArray[Any]], types: list[set[str]], file_bytes: Ints) -> bool:
     """Return whether vectors, as they are in ``Videos``, are tables of files of so many bytes.
 
     All that the arithmetic of a ``Table`` relies on is compared, so that no frame leads out of a vector or of a file.
     """
     count, width = len(file_bytes), len(Table._fields) - COLUMNS - 1
-    if [each.dtype.str in types for each, types in zip(vectors, _TYPES, strict=False)] != [True] * len(_TYPES):
+    if not _shapes_agree(vectors, types, count, width):
         return False
     rows, setups, boxes, *rest = vectors
     borders, columns = rest[:COLUMNS], rest[COLUMNS:]
-    if len(rows) != count * width or any(len(each) != count + 1 for each in borders):
-        return False
-    for border, values in ((setups, boxes), *zip(borders, columns, strict=True)):
-        if border[:1].tolist() != [0] or border[-1] != len(values) or (np.diff(border) < 0).any():
-            return False
-    if (rows[::width] < 0).any() or (rows[::width] >= len(setups) - 1).any():
-        return False
+    agree = _frames_agree if types is _TYPES else partial(_sound_agrees, _frame_bytes_of(setups, boxes))
     first = 0
     while first < count:
         # Some tables at once, for the memory that the comparisons take.
         stop = max(int(np.searchsorted(borders[0], borders[0][first] + _BLOCK_FRAMES, side="right")) - 1, first + 1)
-        parts = [values[each[first] : each[stop]] for each, values in zip(borders, columns, strict=True)]
-        local = [each[first : stop + 1] - each[first] for each in borders]
-        if not _block_agrees(rows.reshape(count, width)[first:stop], local, parts, file_bytes[first:stop]):
+        part = _Block(
+            rows.reshape(count, width)[first:stop],
+            [each[first : stop + 1] - each[first] for each in borders],
+            [values[each[first] : each[stop]].astype(np.int64) for each, values in zip(borders, columns, strict=True)],
+        )
+        if not (_samples_agree(part, file_bytes[first:stop]) and agree(part)):
             return False
         first = stop
     return True
 
 
-def _block_agrees(rows: Ints, borders: list[Ints], columns: list[NDArray[Any]], file_bytes: Ints) -> bool:
-    sizes, keys, key_ranks, _, times, marks, places = (each.astype(np.int64) for each in columns)
-    counts, key_counts, _, moved, _, mark_counts, _ = lengths = [np.diff(each) for each in borders]
-    _, scale, tick, step, begin, frames, reach, last = rows.T
-    bounds = (
-        *((scale, 1, _MOST_SCALE), (tick, -_MOST_TICKS, _MOST_TICKS), (step, 0, _MOST_SCALE), (begin, 0, counts)),
-        *((frames, 1, counts - begin + 1), (reach, 0, counts), (last, 0, _MOST_SCALE), (key_counts, 1, counts + 1)),
-        *((mark_counts, 1, counts + 1), (times, 0, _MOST_TICKS)),
-        *((each, 0, np.repeat(counts, lengths[at])) for at, each in ((1, keys), (2, key_ranks), (5, marks))),
-        (places, 0, np.repeat(file_bytes, lengths[6]) + 1),
-    )
-    if any(((each < least) | (each >= end)).any() for each, least, end in bounds):
+def _shapes_agree(vectors: list[NDArray[Any]], types: list[set[str]], count: int, width: int) -> bool:
+    """Return whether vectors have the types and lengths of tables, each with a setup of its kind."""
+    if [each.dtype.str in some for each, some in zip(vectors, types, strict=False)] != [True] * len(types):
         return False
-    both, varies = moved > 0, step == 0  # two orders; a variable rate
-    expected = (counts, key_counts, key_counts * both, counts * both, counts * varies, mark_counts, mark_counts)
-    ascending = ((keys, 1), (key_ranks, 2), (marks, 5))
+    rows, setups, boxes, *rest = vectors
+    pieces = ((setups, boxes), *zip(rest[:COLUMNS], rest[COLUMNS:], strict=True))
     if (
-        any((one != other).any() for one, other in zip(lengths, expected, strict=True))
-        or any((_steps(each, borders[at]) <= 0).any() for each, at in ascending)
-        or (_steps(times, borders[4]) < 0).any()
-        or times[borders[4][:-1][varies]].any()
-        or marks[borders[5][:-1]].any()
+        len(rows) != count * width
+        or any(len(each) != count + 1 for each, _ in pieces[1:])
+        or any(each[:1].tolist() != [0] or each[-1] != len(values) for each, values in pieces)
+        or any((np.diff(each) < 0).any() for each, _ in pieces)
+        or (np.diff(setups) < 8).any()  # noqa: PLR2004  the smallest box
+        or (rows[::width] < 0).any()
+        or (rows[::width] >= len(setups) - 1).any()
     ):
         return False
-    runs = np.add.reduceat(sizes, np.repeat(borders[0][:-1], mark_counts) + marks)
-    lasts = borders[6][1:] - 1
-    if ((places + runs)[lasts] > file_bytes).any() or (_steps(places, borders[6]) < np.delete(runs, lasts)).any():
+    kinds = boxes[setups[:-1, None] + np.arange(4, 8)]
+    return types is not _TYPES or not (kinds == [*b"soun"]).all(axis=1).any()
+
+
+class _Block(NamedTuple):
+    """Some tables: their numbers, and for each vector its borders and its values, as int64."""
+
+    rows: Ints
+    borders: list[Ints]
+    columns: list[Ints]
+
+    @property
+    def counts(self) -> list[Ints]:
+        return [np.diff(each) for each in self.borders]
+
+    def are_within(self, *bounds: tuple[Ints, Any, Any]) -> bool:
+        return not any(((each < least) | (each >= end)).any() for each, least, end in bounds)
+
+    def ascend(self, at: int, least: int = 1) -> bool:
+        """Return whether a vector ascends within each table, by ``least`` or more."""
+        return bool((_steps(self.columns[at], self.borders[at]) >= least).all())
+
+
+def _samples_agree(block: _Block, file_bytes: Ints) -> bool:
+    """Return whether samples lie in their files, one behind the other, and have ascending times."""
+    sizes, *_, times, marks, places = block.columns
+    counts, *_, time_counts, mark_counts, place_counts = block.counts
+    _, scale, tick, step, _, _, _, last = block.rows.T
+    there = counts > 0
+    if not (
+        block.are_within(
+            *((sizes, 0, _MOST_SCALE), (scale, 1 * there, 1 + there * _MOST_SCALE), (tick, -_MOST_TICKS, _MOST_TICKS)),
+            *((step, 0, _MOST_SCALE), (last, 0, _MOST_SCALE), (times, 0, _MOST_TICKS)),
+            *((mark_counts, 1 * there, counts + 1), (marks, 0, np.repeat(counts, mark_counts))),
+        )
+        and np.array_equal(time_counts, counts * (step == 0))
+        and np.array_equal(place_counts, mark_counts)
+        and block.are_within((places, 0, np.repeat(file_bytes, place_counts) + 1))
+        and block.ascend(4, 0)
+        and block.ascend(5)
+        and not times[block.borders[4][:-1][time_counts > 0]].any()
+        and not marks[block.borders[5][:-1][there]].any()
+    ):
         return False
-    return _orders_agree(rows, borders, keys, key_ranks, columns[3].astype(np.int64))
+    runs = np.add.reduceat(sizes, np.repeat(block.borders[0][:-1], mark_counts) + marks) if len(marks) else places
+    lasts = block.borders[6][1:][there] - 1
+    ends = (places + runs)[lasts] <= file_bytes[there]
+    return bool(ends.all() and (_steps(places, block.borders[6]) >= np.delete(runs, lasts)).all())
+
+
+def _sound_agrees(frame_bytes: Ints, block: _Block) -> bool:
+    """Return whether tables are of audio tracks, which have no key frames, or of no track; PCM frames are whole."""
+    number, _, _, _, begin, frames, reach, _ = block.rows.T
+    heard, size = block.counts[0] > 0, frame_bytes[number]
+    most = 1 + heard * _MOST_TICKS
+    return bool(
+        frame_bytes.all()
+        and np.array_equal(heard, size > 0)
+        and not any(map(len, block.columns[1:4]))
+        and block.are_within((begin, 0, most), (frames, 0, most), (reach, 0, 1))
+        and not (block.columns[0] % np.repeat(size, block.counts[0])).any()
+    )
+
+
+def _frame_bytes_of(setups: Ints, boxes: NDArray[np.uint8]) -> Ints:
+    """Return the bytes of a PCM frame of each setup; 1 for other codecs, -1 for no track, and 0 for a video track."""
+    found = []
+    for first, stop in pairwise(setups.tolist()):
+        codec, *_, channels = read_setup(boxes[first:stop].tobytes())
+        if not codec:
+            found.append(-1)
+        elif codec in PCM_KINDS:
+            found.append(channels * int(codec[2]))
+        else:
+            found.append(int(channels > 0 and codec in ("aac", "opus", "alac", "flac")))
+    return np.array(found)
+
+
+def _frames_agree(block: _Block) -> bool:
+    """Return whether keys, and the order of presentation, lead to samples of their tables."""
+    _, keys, key_ranks, shifts, *_ = block.columns
+    counts, key_counts, rank_counts, shift_counts, *_ = block.counts
+    *_, begin, frames, reach, _ = block.rows.T
+    both = shift_counts > 0  # tables whose two orders differ
+    return (
+        block.are_within(
+            *((key_counts, 1, counts + 1), (keys, 0, np.repeat(counts, key_counts)), (begin, 0, counts)),
+            *((frames, 1, counts - begin + 1), (reach, 0, counts)),
+        )
+        and np.array_equal(shift_counts, counts * both)
+        and np.array_equal(rank_counts, key_counts * both)
+        and block.are_within((key_ranks, 0, np.repeat(counts, rank_counts)))
+        and block.ascend(1)
+        and block.ascend(2)
+        and _orders_agree(block.rows, block.borders, keys, key_ranks, shifts)
+    )
 
 
 def _orders_agree(rows: Ints, borders: list[Ints], keys: Ints, key_ranks: Ints, shifts: Ints) -> bool:
