@@ -108,6 +108,8 @@ TORCH |= {
     "ps.PackedBatch",
     "ps.VideoDataset",
     "ps.Clip",
+    "ps.AudioDataset",
+    "ps.AudioClip",
     "ps.LeRobotDataset",
 }
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.data.reading.sample import Sample
     from penstock.data.tokens.batch import PackedBatch
     from penstock.data.tokens.dataset import TokenDataset
+    from penstock.data.video.audio_dataset import AudioClip, AudioDataset
     from penstock.data.video.dataset import Clip, VideoDataset
     from penstock.data.zarr.dataset import ZarrDataset
     from penstock.data.zarr.statistics.record import ZarrStatistics
@@ -78,6 +79,8 @@ __version__ = VERSION
 # Names are loaded on first use: `import penstock` costs milliseconds and never loads torch.
 _HOMES = {
     "AsyncCheckpointer": "checkpoint.run.background",
+    "AudioClip": "data.video.audio_dataset",
+    "AudioDataset": "data.video.audio_dataset",
     "AzureOptions": "stores.azure.options",
     "BatchSampler": "data.datasets.batched",
     "CacheOptions": "options",
@@ -144,6 +147,8 @@ _MODULES = {"cache", "credentials", "observe", "order"}
 
 __all__ = [
     "AsyncCheckpointer",
+    "AudioClip",
+    "AudioDataset",
     "AzureOptions",
     "BatchSampler",
     "CacheOptions",

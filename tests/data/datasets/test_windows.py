@@ -8,6 +8,7 @@ import penstock as ps
 from penstock.errors import Unusable
 from tests.data.lerobot.written import put_robot, robot
 from tests.data.video.files import kind
+from tests.data.video.moov import wave
 
 
 @pytest.fixture(scope="module")
@@ -15,17 +16,20 @@ def folders(tmp_path_factory):
     videos = tmp_path_factory.mktemp("videos")
     for number in range(2):
         (videos / f"{number}.mp4").write_bytes(kind("h264, moov in front"))
+        (videos / f"{number}.wav").write_bytes(wave(bytes(4 * 32_000)))
     tokens = tmp_path_factory.mktemp("tokens")
     for number in range(2):
         (tokens / f"{number}.bin").write_bytes(np.arange(64 * number, 64 * number + 64, dtype="<u2").tobytes())
     return videos, put_robot(tmp_path_factory.mktemp("robot"), robot()), tokens
 
 
-@pytest.fixture(params=["VideoDataset", "LeRobotDataset", "TokenDataset"])
+@pytest.fixture(params=["VideoDataset", "AudioDataset", "LeRobotDataset", "TokenDataset"])
 def opened(request, folders):
     """Return a function that opens a dataset of at least 30 samples."""
     if request.param == "VideoDataset":
         return lambda **options: ps.VideoDataset.from_shards(f"{folders[0]}/", frames=4, **options)
+    if request.param == "AudioDataset":
+        return lambda **options: ps.AudioDataset.from_shards(f"{folders[0]}/*.wav", seconds=0.25, **options)
     if request.param == "TokenDataset":
         return lambda **options: ps.TokenDataset.from_shards(f"{folders[2]}/", length=4, dtype="<u2", **options)
     return lambda **options: ps.LeRobotDataset(folders[1], fields=["index", "observation.images.top"], **options)
@@ -37,6 +41,8 @@ def number_of(sample):
         return int(sample["index"])
     if isinstance(sample, torch.Tensor):
         return int(sample[0]) // 4
+    if isinstance(sample, ps.AudioClip):
+        return 16 * int(sample.key[-5]) + round(sample.seconds * 4)
     return 15 * int(sample.key[-5]) + round(float(sample.seconds[0]) * 30 / 4)
 
 

@@ -13,8 +13,10 @@
 4. ``reading`` has what any dataset of clips needs: ``ClipContents`` (its samples: subclass it), ``fit_order``,
    ``ClipRuns`` (neighbours that are read together) and ``ClipReading`` (reads runs ahead, and makes samples of them).
    The ranges of a run may be of several files.
+   ``FileWindows`` are samples that are windows of single files.
 5. ``frame_dataset`` has ``FrameDataset``, which indexes, slices and orders such samples: a subclass has ``contents``,
-   ``_select_part(first, stop)`` and ``_make_sample(sample, held)``.
+   ``_select_part(first, stop)`` and ``_make_sample(sample, held)``; ``FileDataset`` has these for ``FileWindows``.
 6. ``dataset`` has ``VideoDataset`` and ``Clip``; ``small`` makes an MP4 file of a clip, for other decoders.
+   ``audio_dataset`` has ``AudioDataset`` and ``AudioClip``.
 7. ``saved`` writes the tables of all files to an index, and opens videos with it: ``open_indexed(shards, index)``.
 """

@@ -64,7 +64,9 @@ def decode_audio(sound: Sound, held: HeldBytes) -> NDArray[np.float32]:
     """
     table, begin, stop = sound
     if table.setup.channels * (stop - begin) > _MOST_SAMPLES:
-        raise Damaged(f"the audio of {(stop - begin) / table.scale:.0f} s is longer than 2^29 samples: check the times")
+        raise Damaged(
+            f"the audio of {(stop - begin) / table.scale:.0f} s has more than 2^29 samples: take shorter windows"
+        )
     found = np.zeros((table.setup.channels, stop - begin), np.float32)
     first, end = max(begin, table.begin), min(stop, table.begin + table.frames)
     for at, samples in _decode_packets(table, held, np.array([begin]), np.array([stop])):

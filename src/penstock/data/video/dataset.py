@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from copy import copy
 from functools import cached_property
 from logging import getLogger
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -13,12 +11,12 @@ import numpy as np
 import torch
 
 from penstock.data.catalog.discovery.shards import find_shards
-from penstock.data.catalog.labels import check_rule, classify_rows
+from penstock.data.catalog.labels import check_rule
 from penstock.data.ranks import share_named
 from penstock.data.reading.sample import Sample
 from penstock.data.video.audio import Sound, decode_audio, find_packets
 from penstock.data.video.boxes import rescale
-from penstock.data.video.frame_dataset import FrameDataset
+from penstock.data.video.frame_dataset import FileDataset, label_files, list_urls
 from penstock.data.video.frames import NO_AUDIO, VideoFormat, Videos, join_pieces, open_videos
 from penstock.data.video.packets import HeldBytes, decode_frames
 from penstock.data.video.reading import FileWindows
@@ -28,6 +26,7 @@ from penstock.errors import Unusable, public_url
 from penstock.values import switch, whole
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.data.catalog.columns.column import Column
@@ -292,7 +291,7 @@ class ClipWindows(FileWindows):
         return self._describe(clip, sample, file)
 
 
-class VideoDataset(FrameDataset):
+class VideoDataset(FileDataset):
     """Clips of video files: ``dataset[i]`` is clip ``i``, a ``ps.Clip``.
 
     ``from_shards`` makes one. The files stay as they are: MP4 and MOV with H.264, HEVC, AV1, VP8, VP9, MPEG-4, ProRes
@@ -324,13 +323,10 @@ class VideoDataset(FrameDataset):
         torch.Size([2, 8, 3, 64, 96])
     """
 
+    windows: ClipWindows
+
     def __init__(self, windows: ClipWindows, *, transform: Callable[[Clip], Any] | None = None) -> None:
-        if not isinstance(windows, ClipWindows):
-            raise Unusable(f"create a VideoDataset by VideoDataset.from_shards(urls, frames=…), got {windows!r}")
-        if transform is not None and not callable(transform):
-            raise Unusable(f"transform must be a function of a clip, got {transform!r}")
-        self.windows = windows
-        self.transform = getattr(self, "transform", None) if transform is None else transform
+        self._take_windows(windows, transform, ClipWindows)
 
     @classmethod
     def from_shards(  # noqa: PLR0913  see design/0020
@@ -399,9 +395,7 @@ class VideoDataset(FrameDataset):
         rate = _check_rate(fps)
         form = VideoFormat(None if track is None else whole(track, "track", 1), switch(audio, "audio"))
         check_rule(labels)
-        if not hasattr(urls, "__iter__") and not isinstance(urls, os.PathLike):
-            raise Unusable(f"urls must be a URL or a list of URLs, got {urls!r}")
-        given = urls if isinstance(urls, (str, os.PathLike, list, set, frozenset)) else [*urls]
+        given = list_urls(urls)
         if index is not None:
             videos = open_indexed(given, form, index, store)
         else:
@@ -410,11 +404,8 @@ class VideoDataset(FrameDataset):
             )
         if videos.audio is not None and (silent := int((videos.audio.column("scale") == 0).sum())):
             _LOG.warning("%s of %s files have no audio track: audio of their clips is empty", silent, len(videos))
-        column = None
-        if labels is not None:
-            names = [key[len(videos.base) :] for key in videos.keys]
-            column = classify_rows(labels, iter([names]), len(names), None)
-        windows = ClipWindows(videos, ClipShape(count, step, apart, rate, form.track), column)
+        shape = ClipShape(count, step, apart, rate, form.track)
+        windows = ClipWindows(videos, shape, label_files(videos, labels))
         if not len(windows):
             unit = "frames" if not rate else f"frames at {rate:g} per second"
             raise Unusable(
@@ -440,21 +431,8 @@ class VideoDataset(FrameDataset):
         """The names of the classes, by the numbers that labels are; () without ``labels=``."""
         return () if self.windows.labels is None else self.windows.labels.categories
 
-    @property
-    def contents(self) -> ClipWindows:
-        """The clips, whose digest is part of a state."""
-        return self.windows
-
     # Public here: the reference lists what a class has itself.
-    batched = FrameDataset.batched
-
-    def _select_part(self, first: int, stop: int) -> Self:
-        part = copy(self)
-        part.windows = self.windows.part(first, stop)
-        return part
-
-    def _make_sample(self, sample: int, held: Held) -> Any:  # noqa: ANN401  the transform decides the type
-        return self._transform_sample(self.windows.make_clip(sample, held), sample)
+    batched = FileDataset.batched
 
 
 def _check_rate(fps: object) -> float:
