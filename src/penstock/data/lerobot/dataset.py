@@ -14,7 +14,7 @@ from penstock.data.lerobot.opening import RobotRequest, open_robot
 from penstock.data.lerobot.samples import RobotSamples, check_deltas
 from penstock.data.video.frame_dataset import FrameDataset
 from penstock.data.video.packets import decode_frames
-from penstock.errors import Bug, PenstockError, Unusable
+from penstock.errors import PenstockError, Unusable
 from penstock.values import switch, whole
 
 if TYPE_CHECKING:
@@ -166,15 +166,14 @@ class LeRobotDataset(FrameDataset):
         episodes = samples.episodes_of(numbers)
         row, episode = samples.rows_of(numbers, episodes), int(episodes[0])
         item: dict[str, Any] = {}
-        for camera in meta.cameras:
-            rows, padded = samples.window(camera, row, episodes)
-            item[camera] = self._decode_camera(camera, rows[0], episode, held)
-            if camera in samples.deltas:
-                item[f"{camera}_is_pad"] = torch.from_numpy(padded[0])
-        for name, (dtype, shape) in meta.features.items():
+        for name in (*meta.cameras, *meta.features):
             rows, padded = samples.window(name, row, episodes)
-            values = torch.from_numpy(samples.values(name, rows[0], episode).astype(dtype)).reshape(-1, *shape)
-            item[name] = values if name in samples.deltas else values[0]
+            if (feature := meta.features.get(name)) is None:
+                item[name] = self._decode_camera(name, rows[0], episode, held)
+            else:
+                stored = samples.values(name, rows[0], episode).astype(feature.dtype)
+                values = torch.from_numpy(stored).reshape(-1, *feature.shape)
+                item[name] = values if name in samples.deltas else values[0]
             if name in samples.deltas:
                 item[f"{name}_is_pad"] = torch.from_numpy(padded[0])
         if meta.task:
@@ -184,8 +183,6 @@ class LeRobotDataset(FrameDataset):
     def _decode_camera(self, camera: str, rows: NDArray[np.int64], episode: int, held: Held) -> torch.Tensor:
         """Return the frames of rows as LeRobot does: (T, C, H, W), or (C, H, W) for a single one."""
         file, videos = self._samples.file(camera, episode), self._samples.videos
-        if videos is None:
-            raise Bug(f"the camera {camera!r} has no videos")
         try:
             pictures = decode_frames(videos.table(file), held[videos.keys[file]], self._samples.frames(camera, rows))
         except PenstockError as error:

@@ -247,24 +247,20 @@ def _read_episodes(source: Source, files: Sequence[Shard], cameras: Iterable[str
 def expand_paths(template: str, url: str, chunks: Ints, files: Ints, key: str = "") -> tuple[list[str], Ints]:
     """Return the different paths of a template for pairs of a chunk and a file, and the number of each pair's path."""
     pairs, numbers = np.unique(np.stack([chunks, files], axis=1), axis=0, return_inverse=True)
-    if "{" in _PLACE.sub("", template) or "}" in _PLACE.sub("", template):
+    if {*"{}"} & {*_PLACE.sub("", template)}:
         raise Damaged(
             f"a template of paths must use video_key, chunk_index and file_index only, got {template!r}", url=url
         )
     paths = []
     for chunk, file in pairs.tolist():
         values = {"video_key": key, "chunk_index": chunk, "file_index": file}
-        path = _PLACE.sub(lambda found: _format(values[found[1]], found[2]), template)  # noqa: B023  used at once
+        path = _PLACE.sub(lambda found: str(values[found[1]]).zfill(int(found[2] or 0)), template)  # noqa: B023  used at once
         if any(part in ("", ".", "..") for part in path.split("/")) or "\0" in path:
             raise Damaged(f"a path of the dataset must be below its folder, got {path!r}", url=url)
         paths.append(path)
     if len({*paths}) < len(paths):
         raise Damaged(f"the template {template!r} gives several files one path", url=url)
     return paths, numbers.reshape(-1)
-
-
-def _format(value: object, width: str | None) -> str:
-    return str(value).zfill(int(width or 0))
 
 
 def check_episodes(episodes: object) -> tuple[int, ...] | None:

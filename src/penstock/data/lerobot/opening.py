@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from penstock.data.catalog.discovery.shards import Shards, walked
+from penstock.data.catalog.discovery.shards import Shards
 from penstock.data.lerobot.meta import INDEXES, INFO, expand_paths, list_files, read_columns, read_meta
 from penstock.data.ranks import share_named
-from penstock.data.video.frames import VideoFormat
+from penstock.data.video.frames import VideoFormat, open_videos
 from penstock.errors import Damaged, InvalidURL, NotFound, Unsupported, Unusable
 from penstock.source import open_source
 from penstock.values import as_folder
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.data.catalog.discovery.shards import Shard
     from penstock.data.lerobot.meta import Episodes, Feature, Ints, RobotMeta
-    from penstock.data.video.frames import Table
+    from penstock.data.video.frames import Videos
     from penstock.options import StoreOptions
     from penstock.source import Source
 
@@ -55,8 +55,7 @@ class RobotFiles(NamedTuple):
     episodes: Episodes
     rows: dict[str, NDArray[Any]]  # of each feature, the timestamp and the task: shape (rows, values of a row)
     data: list[Shard]  # files of rows
-    videos: list[Shard]
-    tables: list[Table]  # of each video
+    videos: Videos | None  # None without cameras
     cameras: dict[str, tuple[Ints, NDArray[np.uint32]]]  # the video of each episode, and the frame of each row in it
 
 
@@ -85,18 +84,13 @@ def _open_folder(url: str | os.PathLike[str], request: RobotRequest, store: Stor
         )
     episodes = episodes.select(request.episodes)
     data, rows = _read_rows(source, base, meta, episodes)
-    videos, places = _find_videos(source, base, meta, episodes)
-    tables: list[Any] = [None] * len(videos)
-    shards = Shards(source, base, videos, VideoFormat())
-    for number, extents in walked(shards, range(len(videos))):
-        tables[number] = extents.schema
-    cameras = {}
-    for camera, files in places.items():
-        lengths, begins = episodes.stops - episodes.firsts, episodes.videos[camera][2]
-        videos_of = (files, np.repeat(begins, lengths))
-        found = _find_frames(shards, tables, videos_of, lengths, rows["timestamp"][:, 0], request.tolerance_s)
-        cameras[camera] = files, found
-    return RobotFiles(source, base, meta, episodes, rows, data, shards.found, tables, cameras)
+    found, places = _find_videos(source, base, meta, episodes)
+    videos, cameras = None, {}
+    if found:
+        videos, stamps = open_videos(Shards(source, base, found, VideoFormat())), rows["timestamp"][:, 0]
+        for camera, files in places.items():
+            cameras[camera] = files, _find_frames(videos, files, episodes, camera, stamps, request.tolerance_s)
+    return RobotFiles(source, base, meta, episodes, rows, data, videos, cameras)
 
 
 def _find_files(source: Source, base: str, folder: str, names: Sequence[str], what: str) -> list[Shard]:
@@ -186,35 +180,31 @@ def _find_videos(source: Source, base: str, meta: RobotMeta, episodes: Episodes)
 
 
 def _find_frames(
-    shards: Shards,
-    tables: Sequence[Table],
-    places: tuple[Ints, NDArray[np.float64]],
-    lengths: Ints,
-    stamps: NDArray[Any],
-    tolerance_s: float,
+    videos: Videos, files: Ints, episodes: Episodes, camera: str, stamps: NDArray[Any], tolerance_s: float
 ) -> NDArray[np.uint32]:
     """Return the frame of each row: the one that is nearest in time, and within the tolerance.
 
-    ``places`` has the video of each episode, and for each row the time at which its episode begins in that.
+    ``files`` has the video of each episode.
     """
-    files, begins = places
+    lengths = episodes.stops - episodes.firsts
     found, ends = np.empty(len(stamps), np.uint32), np.cumsum(lengths)
-    times = begins + stamps.astype(np.float64)
+    times = np.repeat(episodes.videos[camera][2], lengths) + stamps.astype(np.float64)
     # LeRobot compares times as float32, which are farther apart in long videos.
     limits = tolerance_s + np.spacing(np.maximum(np.abs(times), np.abs(stamps)).astype(np.float32))
     first = 0
     for cut in (*(np.flatnonzero(np.diff(files)) + 1).tolist(), len(files)):
         stop, file = int(ends[cut - 1]), int(files[cut - 1])
+        table = videos.table(file)
         with np.errstate(invalid="ignore"):
-            frames, away = tables[file].nearest(times[first:stop])
+            frames, away = table.nearest(times[first:stop])
         far = ~(away < limits[first:stop])
         if far.any():
             at = int(np.argmax(np.where(far, np.nan_to_num(away, nan=np.inf), -1)))
-            near = tables[file].seconds_of(frames[at : at + 1])[0]
+            near = table.seconds_of(frames[at : at + 1])[0]
             raise Damaged(
                 f"no frame is within {tolerance_s} s of the time {times[first + at]:.6f} s of row {first + at}: the "
                 f"nearest is at {near:.6f} s; {far.sum()} of {stop - first} rows have none",
-                url=shards.source.url(shards.found[file].key),
+                url=videos.url_of(file),
             )
         found[first:stop] = frames
         first = stop

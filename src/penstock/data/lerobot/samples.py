@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.data.catalog.columns.column import pack
-from penstock.data.catalog.discovery.shards import Shards
 from penstock.data.lerobot.meta import check_feature
-from penstock.data.video.frames import VideoFormat, Videos
 from penstock.data.video.reading import ClipContents
 from penstock.errors import Unusable
 from penstock.values import Span
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.data.lerobot.meta import Ints
     from penstock.data.lerobot.opening import RobotFiles
+    from penstock.data.video.frames import Videos
 
     Deltas = dict[str, Ints]
 
@@ -56,10 +55,10 @@ class RobotSamples(ClipContents):
         self._widths = {name: each.shape[1] for name, each in zip(names, arrays, strict=True)}
         self._frames = dict(zip(cameras, packed[len(names) :], strict=True))
         self._files = {each: files.cameras[each][0] for each in cameras}
-        shards = Shards(files.source, files.base, files.videos, VideoFormat())
-        self.videos = Videos(shards, files.tables) if files.videos else None
+        self.videos: Videos = files.videos  # type: ignore[assignment]  # asked only where there are cameras
+        named = [*files.data, *(zip(files.videos.keys, files.videos.sizes, strict=True) if files.videos else ())]
         described = [
-            [(each.key[len(self.base) :], each.size) for each in (*files.data, *files.videos)],
+            [(each[0][len(self.base) :], each[1]) for each in named],
             *(self.meta.fps, {key: each.tolist() for key, each in deltas.items()}, self.numbers.tolist(), dropped),
         ]
         self._identity = hashlib.sha256(json.dumps([1, described], sort_keys=True).encode()).hexdigest()
@@ -74,7 +73,7 @@ class RobotSamples(ClipContents):
         """Bytes of the frames of all items, by the mean of each camera's videos."""
         found = 0.0
         for camera, files in self._files.items():
-            tables = [self.videos.table(each) for each in np.unique(files).tolist()]  # type: ignore[union-attr]  # a camera has videos
+            tables = [self.videos.table(each) for each in np.unique(files).tolist()]
             frame_bytes = sum(int(each.sizes.sum()) for each in tables) / sum(each.frames for each in tables)
             found += frame_bytes * len(self.deltas.get(camera, _NOW))
         return round(found * len(self))
@@ -122,9 +121,9 @@ class RobotSamples(ClipContents):
         found = list[Span]()
         for camera in self._frames:
             file = self.file(camera, int(episodes[0]))
-            table = self.videos.table(file)  # type: ignore[union-attr]  # a camera has videos
+            table = self.videos.table(file)
             firsts, stops = table.needs(self.frames(camera, np.unique(self.window(camera, rows, episodes)[0])))
-            key, size, etag = (each[file] for each in (self.videos.keys, self.videos.sizes, self.videos.etags))  # type: ignore[union-attr]  # as above
+            key, size, etag = (each[file] for each in (self.videos.keys, self.videos.sizes, self.videos.etags))
             found += [Span(key, start, end, etag, most=size) for start, end in table.pieces(firsts, stops)]
         return found
 
@@ -156,7 +155,7 @@ class RobotSamples(ClipContents):
         for number, camera in enumerate(self._frames):
             files = self._files[camera][episodes]
             for first, stop in pairwise(np.flatnonzero(np.diff(files, prepend=-1, append=-1)).tolist()):
-                table = self.videos.table(int(files[first]))  # type: ignore[union-attr]  # a camera has videos
+                table = self.videos.table(int(files[first]))
                 frames = self.frames(camera, rows[first:stop])
                 found[first:stop] += table.sizes[table.samples_of(frames)]
                 if not number:
@@ -169,7 +168,7 @@ class RobotSamples(ClipContents):
     def url_of(self, sample: int) -> str:
         episode = int(self.episodes_of(np.array([sample]))[0])
         for camera in self._files:
-            return self.videos.url_of(self.file(camera, episode))  # type: ignore[union-attr]  # as above
+            return self.videos.url_of(self.file(camera, episode))
         return self.source.url(self.base)
 
 
