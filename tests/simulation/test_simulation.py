@@ -22,10 +22,10 @@ def run(*arguments, **variables):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=250)
 
 
-def test_plans_that_failed_once_keep_all_promises():
-    for line in (ROOT / "tests/simulation/seeds.txt").read_text("utf-8").splitlines():
-        ran = run("tests.simulation", "--plan", line.partition(" # ")[0])
-        assert ran.returncode == 0, ran.stdout + ran.stderr
+@pytest.mark.parametrize("line", (ROOT / "tests/simulation/seeds.txt").read_text("utf-8").splitlines())
+def test_plan_that_failed_once_keeps_all_promises(line):
+    ran = run("tests.simulation", "--plan", line.partition(" # ")[0])
+    assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
 def test_some_scenarios_keep_all_promises():
