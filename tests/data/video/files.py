@@ -300,6 +300,16 @@ KINDS = {
     "negative composition offsets": lambda: remux(
         kind("h264, open groups"), options={"movflags": "negative_cts_offsets+faststart"}
     ),
+    "fragments": lambda: encode(flags="frag_keyframe+empty_moov+default_base_moof"),
+    "fragments behind frames of moov": lambda: encode(flags="frag_keyframe"),
+    "fragment of each frame": lambda: encode(flags="frag_every_frame+empty_moov"),
+    "fragments of DASH, open groups": lambda: encode(
+        g=15, flags="dash+frag_keyframe+delay_moov+global_sidx", options=OPEN_H264
+    ),
+    "fragments of sound and video": lambda: remux(
+        kind("h264, moov in front"), sound="before", options={"movflags": "frag_keyframe+delay_moov"}
+    ),
+    "fragments, variable rate": lambda: encode(flags="frag_keyframe+empty_moov", times=VARIED),
     "concatenated": lambda: remux(
         kind("h264, moov at the end"), kind("h264, moov in front"), options={"movflags": FAST}
     ),

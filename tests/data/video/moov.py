@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
-from penstock.data.video.boxes import read_video, walk_head, walk_moov
+from penstock.data.video.boxes import read_video
 from penstock.data.video.frames import AudioFormat
+from penstock.data.video.moov import walk_head, walk_moov
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

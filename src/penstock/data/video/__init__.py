@@ -1,7 +1,8 @@
 """Clips of video files, and datasets made of them: from ``VideoDataset.from_shards(urls)`` to a tensor of frames.
 
-1. ``boxes`` finds ``moov`` in an MP4 or MOV file by one or two ranges, and reads the tables of a video track;
-   ``audio_boxes`` those of an audio track, or of a WAV file, as packets.
+1. ``moov`` finds ``moov`` in an MP4 or MOV file by one or two ranges, and the fragments of a file that has some;
+   ``boxes`` reads the tables of a video track, ``fragments`` those of its fragments, and ``audio_boxes`` those of an
+   audio track, or of a WAV file, as packets.
 2. ``frames`` keeps the tables of all files: ``open_videos(shards)`` reads many files at once through one source, and
    ``videos.table(file)`` has the arithmetic, all of it on arrays:
    ``table.nearest(seconds)`` → frames, and their distances from these times, for a tolerance;

@@ -18,18 +18,14 @@ from penstock.data.video.boxes import (
     Track,
     check_places,
     find_track,
-    need_box,
-    read_children,
     read_chunks,
     read_edit,
     read_entry,
     read_esds,
-    read_offsets,
-    read_rows,
-    read_runs,
-    read_sizes,
+    read_samples,
     rescale,
 )
+from penstock.data.video.moov import need_box, read_children, read_rows
 from penstock.errors import Damaged, Unsupported
 
 if TYPE_CHECKING:
@@ -37,7 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.video.boxes import Range, TrackBoxes
+    from penstock.data.video.boxes import TrackBoxes
+    from penstock.data.video.moov import Moov, Range
 
     Ints = NDArray[np.int64]
 
@@ -64,8 +61,8 @@ class _Codec(NamedTuple):
     packet: int = 0  # PCM frames of each packet; 0: they may vary
 
 
-def read_audio(moov: memoryview, size: int, track: int | None = None) -> Track | None:
-    """Return the first audio track, or the one with an ID, from the payload of ``moov``; None if there is none.
+def read_audio(moov: Moov, size: int, track: int | None = None) -> Track | None:
+    """Return the first audio track, or the one with an ID; None if there is none.
 
     Its ticks are PCM frames from the beginning of the presentation; ``shown`` leaves out what the edit list hides, such
     as the priming of an encoder.
@@ -82,11 +79,11 @@ def read_audio(moov: memoryview, size: int, track: int | None = None) -> Track |
     _check_shape(codec.channels, rate)
     if pcm:
         offsets, sizes, durations = _read_pcm(boxes, codec)
+        begins = np.cumsum(durations) - durations
     else:
-        sizes = read_sizes(boxes)
-        offsets = read_offsets(boxes, sizes)
-        durations = read_runs(boxes, b"stts", len(sizes))
-    ticks, last = _read_ticks(boxes, codec, rate, durations)
+        found = read_samples(boxes)
+        offsets, sizes, durations, begins = found.offsets, found.sizes.astype(np.uint32), found.durations, found.begins
+    ticks, last = _read_ticks(boxes, codec, rate, (begins, durations))
     delay, begin, duration = read_edit(boxes)
     wait = rescale(delay, rate, boxes.movie_scale)
     hidden = rescale(begin or 0, rate, boxes.scale)
@@ -104,12 +101,11 @@ def _check_shape(channels: int, rate: int) -> None:
         raise Damaged(f"the audio has {rate} samples per second, and 1 to {_MOST_RATE} are supported")
 
 
-def _read_ticks(boxes: TrackBoxes, codec: _Codec, rate: int, durations: Ints) -> tuple[Ints, int]:
+def _read_ticks(boxes: TrackBoxes, codec: _Codec, rate: int, times: tuple[Ints, Ints]) -> tuple[Ints, int]:
     """Return the PCM frame at which each packet begins, and the number of those of the last one."""
-    ends = np.cumsum(durations)
-    if int(ends[-1]) > MOST_TICKS:
+    ticks, last = times[0], int(times[1][-1])
+    if int(ticks[-1]) + last > MOST_TICKS:
         raise Damaged("the packets of the audio track have times beyond all reason")
-    ticks, last = ends - durations, int(durations[-1])
     found: Ints = (2 * ticks * rate + boxes.scale) // (2 * boxes.scale)
     exact = bool((ticks * rate % boxes.scale == 0).all())
     if codec.packet:
@@ -125,6 +121,8 @@ def _read_ticks(boxes: TrackBoxes, codec: _Codec, rate: int, durations: Ints) ->
 
 
 def _read_pcm(boxes: TrackBoxes, codec: _Codec) -> tuple[Ints, NDArray[np.uint32], Ints]:
+    if boxes.fragments:
+        raise Unsupported(f"the audio track has PCM in fragments: remux it, {_REMUX}")
     start, _ = need_box(boxes.tables, b"stsz", 12)
     same, count = struct.unpack_from(">2I", boxes.moov, start + 4)
     frame_bytes = codec.channels * int(codec.name[2])

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from penstock.data.shards.format import Ask
+from penstock.data.video.fragments import Samples, read_defaults, read_fragments
+from penstock.data.video.moov import MOST_BOXES, REMUX, U32, list_boxes, need_box, read_children, read_rows
 from penstock.errors import Damaged, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
     from numpy.typing import NDArray
 
-    Range = tuple[int, int]
+    from penstock.data.video.moov import Fragment, Moov, Range
+
     _Ticks = TypeVar("_Ticks", int, NDArray[np.int64])
 
 # Sample entries whose frames can be decoded, with FFmpeg's name of the decoder.
@@ -37,40 +37,9 @@ CODECS = {
 }
 _SETUPS = {"h264": "avcC", "hevc": "hvcC", "libdav1d": "av1C", "mpeg4": "esds"}  # box of each decoder's setup
 
-_FIRST_BYTES, _MOST_FIRST_BYTES, _SHARE = 64 << 10, 1 << 20, 512  # of the first read: 1/512 of the file
-_NEXT_BYTES = 4 << 20  # read at once after the frames, where moov often lies
-_MOST_MOOV = 64 << 20
-_MOST_READS = 8
-_MOST_BOXES = 512  # within one box
 _MOST_ALIKE = 1 << 20  # frames of one size, which take no memory in the file
 _MOST_TICKS = 1 << 56
-_TOP = {
-    b"ftyp",
-    b"moov",
-    b"free",
-    b"skip",
-    b"wide",
-    b"mdat",
-    b"pnot",
-    b"uuid",
-    b"udta",
-    b"meta",
-    b"styp",
-    b"sidx",
-    b"moof",
-}
-_REMUX = "ffmpeg -i IN -c copy -movflags +faststart OUT.mp4"
-_OTHERS = {
-    b"\x1aE\xdf\xa3": "Matroska or WebM",
-    b"RIFF": "AVI",
-    b"FLV": "Flash video",
-    b"OggS": "Ogg",
-    b"\0\0\1\xba": "MPEG program stream",
-    b"0&\xb2u": "Windows Media",
-}
-_MP3 = b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf2"
-_TS_PACKET, _TS_SYNC = 188, 0x47
-_U32, _I32, _U64 = np.dtype(">u4"), np.dtype(">i4"), np.dtype(">u8")
+_I32, _U64 = np.dtype(">i4"), np.dtype(">u8")
 _EDITS = (  # of version 0, and of version 1
     np.dtype([("duration", ">u4"), ("begin", ">i4"), ("rate", ">i4")]),
     np.dtype([("duration", ">u8"), ("begin", ">i8"), ("rate", ">i4")]),
@@ -107,6 +76,9 @@ class TrackBoxes(NamedTuple):
     name: str  # in messages: "video track"
     moov: memoryview
     size: int  # of the file
+    number: int  # ID of the track
+    fragments: list[Fragment]
+    mvex: Range | None  # the defaults of fragments
     movie_scale: int  # ticks per second in edit lists
     scale: int  # ticks per second of the track
     trak: dict[bytes, Range]
@@ -115,145 +87,17 @@ class TrackBoxes(NamedTuple):
     tables: dict[bytes, Range]
 
 
-def walk_head(size: int) -> Generator[Ask, memoryview, bytes]:
-    """Return the first bytes of a file of ``size`` bytes: 1/512 of it, and 64 KiB to 1 MiB."""
-    first = min(size, max(_FIRST_BYTES, min(size // _SHARE, _MOST_FIRST_BYTES)))
-    return bytes((yield Ask(0, first))) if first else b""
-
-
-def walk_moov(head: bytes, size: int) -> Generator[Ask, memoryview, memoryview]:
-    """Return the payload of ``moov`` in a file of ``size`` bytes, whose first bytes are ``head``.
-
-    No read more if ``moov`` is in front and not unusually large, one if it is at the end.
-    """
-    _check_magic(head, size)
-    view, base, at = head, 0, 0
-    for number in range(_MOST_READS):
-        start = base + len(view)
-        # A box that begins in the last few bytes of a read continues in the next.
-        view, base = view[at - base :] if at < start else b"", at
-        start = max(start, at)
-        if number and start < size:
-            view += bytes((yield Ask(start, min(size, start + _NEXT_BYTES))))
-        while at < size and (found := _top_box(view[at - base : at - base + 16], at, size)):
-            kind, body, length = found
-            if kind == b"moof":
-                raise Unsupported(f"the MP4 file is fragmented: remux it once, {_REMUX}")
-            if kind == b"moov":
-                if length > _MOST_MOOV:
-                    raise Unsupported(f"the moov box has {length} bytes, and {_MOST_MOOV} at most are supported")
-                moov, end = view[at - base :], at + length
-                if len(moov) < length:
-                    moov += bytes((yield Ask(at + len(moov), end)))
-                return memoryview(moov)[body:length]
-            at += length
-        if at >= size:
-            raise Damaged(f"the file has no moov box in its {size} bytes: it was cut short while it was written")
-    raise Damaged(f"found no moov box in {_MOST_READS} reads, the last at byte {at}")
-
-
-def is_wav(head: bytes) -> bool:
-    return head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:12] == b"WAVE"
-
-
-def _check_magic(head: bytes, size: int) -> None:
-    if is_wav(head):
-        raise Unsupported("the file is WAV, and has no video track: ps.AudioDataset reads it")
-    if head.startswith(b"fLaC"):
-        raise Unsupported(
-            "the file is FLAC, which has no index of its packets: remux it once without loss for ps.AudioDataset, "
-            "ffmpeg -i IN.flac -c copy OUT.mp4, or read whole files by ps.MapDataset"
-        )
-    if head.startswith(_MP3):
-        raise Unsupported("the file is MP3, which has no index of its packets: read whole files by ps.MapDataset")
-    name = next((name for magic, name in _OTHERS.items() if head.startswith(magic)), "")
-    if not name and head[:1] == bytes([_TS_SYNC]) and head[_TS_PACKET : _TS_PACKET + 1] in (b"", bytes([_TS_SYNC])):
-        name = "MPEG transport stream"
-    if name:
-        raise Unsupported(
-            f"the file is {name}, and frames are found in MP4 and MOV files only: remux it once, {_REMUX}"
-        )
-    if head[4:8] not in _TOP:
-        raise Damaged(f"the file of {size} bytes begins with {head[:8]!r}, not with a box of MP4 or MOV")
-
-
-def _top_box(head: bytes, at: int, size: int) -> tuple[bytes, int, int] | None:
-    """Return kind, bytes of the header, and length of the box at byte ``at``; None if its header was not read yet."""
-    whole = size - at
-    if len(head) < min(whole, 16):
-        return None
-    if whole < 8:  # noqa: PLR2004  the smallest box
-        raise Damaged(f"the file ends within a box at byte {at}: it was cut short")
-    length, kind = struct.unpack_from(">I4s", head)
-    body = 8
-    if length == 1 and whole >= 16:  # noqa: PLR2004  a header with a long size
-        (length,), body = struct.unpack_from(">Q", head, 8), 16
-    elif not length:
-        length = whole
-    if not body <= length <= whole:
-        raise Damaged(f"the box {_name(kind)} at byte {at} has {length} bytes, and the file ends at {size}: cut short")
-    return kind, body, length
-
-
-def _name(kind: bytes) -> str:
-    return repr(kind.decode("latin-1"))
-
-
-def _boxes(data: memoryview, start: int, stop: int) -> Iterator[tuple[bytes, Range]]:
-    """Yield the kind and the payload of each box between two bytes of ``moov``."""
-    for _ in range(_MOST_BOXES):
-        # QuickTime ends some lists with four zero bytes.
-        if stop - start < 8:  # noqa: PLR2004  the smallest box
-            return
-        length, kind = struct.unpack_from(">I4s", data, start)
-        body = start + 8
-        if length == 1:
-            length, body = struct.unpack_from(">Q", data, body)[0] if stop - start >= 16 else 0, body + 8  # noqa: PLR2004
-        elif not length:
-            length = stop - start
-        if not body - start <= length <= stop - start:
-            raise Damaged(f"the box {_name(kind)} at byte {start} of moov ends outside of the box that holds it")
-        yield kind, (body, start + length)
-        start += length
-    raise Damaged(f"a box has more than {_MOST_BOXES} others")
-
-
-def read_children(data: memoryview, of: Range) -> dict[bytes, Range]:
-    """Return the boxes in a box by their kind, each the first of its kind."""
-    found: dict[bytes, Range] = {}
-    for kind, place in _boxes(data, *of):
-        found.setdefault(kind, place)
-    return found
-
-
-def need_box(found: dict[bytes, Range], kind: bytes, least: int = 0) -> Range:
-    start, stop = found.get(kind, (0, -1))
-    if stop - start < least:
-        raise Damaged(f"moov has no box {_name(kind)}, or one that is cut short")
-    return start, stop
-
-
-def read_rows(data: memoryview, place: Range, width: int, dtype: np.dtype[np.integer] = _U32) -> NDArray[np.int64]:
-    """Return the table of a full box, which begins with its number of rows."""
-    start, stop = place
-    (count,) = struct.unpack_from(">I", data, start + 4)
-    if start + 8 + count * width * dtype.itemsize > stop:
-        raise Damaged(f"a table of {count} rows is longer than its box at byte {start} of moov")
-    return np.frombuffer(data, dtype, count * width, start + 8).reshape(count, width).astype(np.int64)
-
-
-def find_track(moov: memoryview, size: int, handler: bytes, track: int | None) -> TrackBoxes | None:
+def find_track(found: Moov, size: int, handler: bytes, track: int | None) -> TrackBoxes | None:
     """Return the first track with a handler ("vide" or "soun"), or the one with an ID; None if there is no such track.
 
-    ``moov`` is its payload, of a file of ``size`` bytes.
+    ``found`` is of a file of ``size`` bytes.
     """
-    listed = [*_boxes(moov, 0, len(moov))]
-    found = dict(reversed(listed))
-    if b"cmov" in found:
-        raise Unsupported(f"the moov box is compressed: remux the file once, {_REMUX}")
-    if b"mvex" in found:
-        raise Unsupported(f"the MP4 file is fragmented: remux it once, {_REMUX}")
-    start, _ = need_box(found, b"mvhd", 32)
+    moov = found.data
+    listed = [*list_boxes(moov, 0, len(moov))]
+    boxes = dict(reversed(listed))
+    if b"cmov" in boxes:
+        raise Unsupported(f"the moov box is compressed: remux the file once, {REMUX}")
+    start, _ = need_box(boxes, b"mvhd", 32)
     (movie_scale,) = struct.unpack_from(">I", moov, start + (20 if moov[start] else 12))
     name = "video track" if handler == b"vide" else "audio track"
     ids = []
@@ -275,48 +119,69 @@ def find_track(moov: memoryview, size: int, handler: bytes, track: int | None) -
             info = read_children(moov, need_box(media, b"minf", 8))
             tables = read_children(moov, need_box(info, b"stbl", 8))
             data = read_children(moov, info.get(b"dinf", (0, 0)))
-            return TrackBoxes(name, moov, size, movie_scale, scale, trak, media, data, tables)
+            shared = name, moov, size, number, found.fragments, boxes.get(b"mvex"), movie_scale
+            return TrackBoxes(*shared, scale, trak, media, data, tables)
         ids.append(number)
     if ids:
         raise Unsupported(f"the file has no {name} {track}, and its {name}s are {ids}")
     return None
 
 
-def read_video(moov: memoryview, size: int, track: int | None = None) -> Track:
-    """Return the first video track, or the one with an ID, from the payload of ``moov`` in a file of ``size`` bytes."""
+def read_video(moov: Moov, size: int, track: int | None = None) -> Track:
+    """Return the first video track, or the one with an ID, of a file of ``size`` bytes."""
     boxes = find_track(moov, size, b"vide", track)
     if boxes is None:
         raise Unsupported("the file has no video track")
-    tables = boxes.tables
-    setup = _read_setup(boxes)
-    sizes = read_sizes(boxes)
-    offsets = read_offsets(boxes, sizes)
-    steps = read_runs(boxes, b"stts", len(sizes), _U32, "durations")
-    ticks = np.cumsum(steps) - steps
-    if b"ctts" in tables:
-        ticks = ticks + read_runs(boxes, b"ctts", len(sizes), _I32, "composition offsets")
-    ticks, shown = _apply_edits(boxes, ticks)
-    keys = (
-        np.arange(len(sizes)) if b"stss" not in tables else read_rows(moov, need_box(tables, b"stss", 8), 1)[:, 0] - 1
-    )
+    setup, found = _read_setup(boxes), read_samples(boxes)
+    ticks, shown = _apply_edits(boxes, found.begins + found.shifts)
+    keys = np.flatnonzero(found.keys)
     if not len(keys):
         raise Unsupported("the video track has no key frame, so that no frame can be decoded by itself")
-    if keys[0] < 0 or keys[-1] >= len(sizes) or (np.diff(keys) <= 0).any():
-        raise Damaged(f"the key frames of the video track do not ascend within its {len(sizes)} frames")
-    return Track(setup, boxes.scale, sizes, offsets, ticks, keys, shown, int(steps[-1]))
+    sizes = found.sizes.astype(np.uint32)
+    return Track(setup, boxes.scale, sizes, found.offsets, ticks, keys, shown, int(found.durations[-1]))
+
+
+def read_samples(boxes: TrackBoxes) -> Samples:
+    """Return the frames that ``moov`` lists, and those of the fragments."""
+    if not boxes.fragments:
+        return _read_listed(boxes)
+    (count,) = struct.unpack_from(">I", boxes.moov, need_box(boxes.tables, b"stsz", 12)[0] + 8)
+    if boxes.mvex is None:
+        raise Damaged("the file has fragments, and its moov box has no defaults for them (mvex)")
+    # Only the frames before the first fragment are in moov, mostly none.
+    listed = [_read_listed(boxes)] if count else []
+    return read_fragments(boxes.fragments, boxes.size, boxes.number, read_defaults(boxes.moov, boxes.mvex), listed)
+
+
+def _read_listed(boxes: TrackBoxes) -> Samples:
+    moov, tables = boxes.moov, boxes.tables
+    sizes = read_sizes(boxes)
+    count = len(sizes)
+    offsets = read_offsets(boxes, sizes)
+    steps = read_runs(boxes, b"stts", count, U32, "durations")
+    shifts = np.zeros(count, np.int64)
+    if b"ctts" in tables:
+        shifts = read_runs(boxes, b"ctts", count, _I32, "composition offsets")
+    keys = np.full(count, b"stss" not in tables)
+    if b"stss" in tables:
+        listed = read_rows(moov, need_box(tables, b"stss", 8), 1)[:, 0] - 1
+        if len(listed) and (listed[0] < 0 or listed[-1] >= count or (np.diff(listed) <= 0).any()):
+            raise Damaged(f"the key frames of the {boxes.name} do not ascend within its {count} frames")
+        keys[listed] = True
+    return Samples(sizes.astype(np.int64), offsets, np.cumsum(steps) - steps, steps, shifts, keys)
 
 
 def read_entry(boxes: TrackBoxes) -> tuple[bytes, Range]:
     """Return the kind and the place of the only sample description of a track, whose data is in this file."""
     moov, stsd = boxes.moov, need_box(boxes.tables, b"stsd", 8)
-    entries = [*_boxes(moov, stsd[0] + 8, stsd[1])]
+    entries = [*list_boxes(moov, stsd[0] + 8, stsd[1])]
     if len(entries) != 1:
         raise Unsupported(f"the {boxes.name} has {len(entries)} sample descriptions: encode it anew with one codec")
     kind, (start, stop) = entries[0]
     if kind in (b"encv", b"enca", b"drmi", b"drms"):
         raise Unsupported(f"the {boxes.name} is encrypted")
     if b"dref" in boxes.data:
-        files = [*_boxes(moov, boxes.data[b"dref"][0] + 8, boxes.data[b"dref"][1])]
+        files = [*list_boxes(moov, boxes.data[b"dref"][0] + 8, boxes.data[b"dref"][1])]
         (used,) = struct.unpack_from(">H", moov, start + 6)
         if not 1 <= used <= len(files) or not moov[files[used - 1][1][0] + 3] & 1:
             raise Unsupported(f"the data of the {boxes.name} is in another file")
@@ -326,7 +191,7 @@ def read_entry(boxes: TrackBoxes) -> tuple[bytes, Range]:
 def _read_setup(boxes: TrackBoxes) -> Setup:
     moov, stsd = boxes.moov, need_box(boxes.tables, b"stsd", 8)
     kind, (start, stop) = read_entry(boxes)
-    inner = dict(_boxes(moov, start + 78, stop))
+    inner = dict(list_boxes(moov, start + 78, stop))
     if b"sinf" in inner:
         raise Unsupported("the video track is encrypted")
     codec = kind.decode("latin-1")
@@ -355,9 +220,9 @@ def read_setup(data: bytes) -> Setup:
     """Return the setup that was packed; raise ``Damaged`` if the bytes are of another kind."""
     view = memoryview(data)
     try:
-        found = dict(_boxes(view, 0, len(data)))
+        found = dict(list_boxes(view, 0, len(data)))
         if data[4:8] != b"soun":
-            return _read_setup(TrackBoxes("video track", view, len(data), 1, 1, found, found, {}, found))
+            return _read_setup(TrackBoxes("video track", view, len(data), 0, [], None, 1, 1, found, found, {}, found))
         start, stop = found[b"soun"]
         channels, codec = struct.unpack_from(">B15s", data, start)
         return Setup(codec.rstrip(b"\0").decode(), data[start + 16 : stop], (), 0, (), channels)
@@ -407,7 +272,7 @@ def read_esds(data: bytes, wanted: int) -> bytes:
 def read_sizes(boxes: TrackBoxes) -> NDArray[np.uint32]:
     name, moov, size = boxes[:3]
     if b"stz2" in boxes.tables:
-        raise Unsupported(f"the {name} has compact sample sizes (stz2): remux the file once, {_REMUX}")
+        raise Unsupported(f"the {name} has compact sample sizes (stz2): remux the file once, {REMUX}")
     start, stop = need_box(boxes.tables, b"stsz", 12)
     same, count = struct.unpack_from(">2I", moov, start + 4)
     if not count:
@@ -424,7 +289,7 @@ def read_chunks(boxes: TrackBoxes, count: int) -> tuple[NDArray[np.int64], NDArr
     name, moov, size = boxes[:3]
     wide = b"co64" in boxes.tables
     place = need_box(boxes.tables, b"co64" if wide else b"stco", 8)
-    chunks = read_rows(moov, place, 1, _U64 if wide else _U32)[:, 0]
+    chunks = read_rows(moov, place, 1, _U64 if wide else U32)[:, 0]
     groups = read_rows(moov, need_box(boxes.tables, b"stsc", 8), 3)
     firsts = np.append(groups[:, 0] - 1, len(chunks))
     if len(firsts) < 2 or firsts[0] or (np.diff(firsts) < 0).any():  # noqa: PLR2004  no group at all
@@ -454,11 +319,11 @@ def check_places(boxes: TrackBoxes, offsets: NDArray[np.int64], ends: NDArray[np
     if ends.max() > size:
         raise Damaged(f"a frame of the {name} ends at byte {ends.max()}, and the file at {size}: it was cut short")
     if (offsets[1:] < ends[:-1]).any():
-        raise Unsupported(f"frames of the {name} overlap, or are out of order: remux the file once, {_REMUX}")
+        raise Unsupported(f"frames of the {name} overlap, or are out of order: remux the file once, {REMUX}")
 
 
 def read_runs(
-    boxes: TrackBoxes, kind: bytes, count: int, dtype: np.dtype[np.integer[Any]] = _U32, what: str = "durations"
+    boxes: TrackBoxes, kind: bytes, count: int, dtype: np.dtype[np.integer[Any]] = U32, what: str = "durations"
 ) -> NDArray[np.int64]:
     rows = read_rows(boxes.moov, need_box(boxes.tables, kind, 8), 2, dtype)
     lengths = rows[:, 0].astype(np.uint32).astype(np.int64)
@@ -483,7 +348,7 @@ def read_edit(boxes: TrackBoxes) -> Edit:
     dtype, (count,) = _EDITS[moov[listed[0]] == 1], struct.unpack_from(">I", moov, listed[0] + 4)
     if listed[0] + 8 + count * dtype.itemsize > listed[1]:
         raise Damaged(f"an edit list of {count} parts is longer than its box")
-    if count > _MOST_BOXES:
+    if count > MOST_BOXES:
         raise Unsupported(f"the {name} has an edit list of {count} parts: encode the file anew")
     edits = [tuple(map(int, each)) for each in np.frombuffer(moov, dtype, count, listed[0] + 8)]
     delay = 0

@@ -380,8 +380,8 @@ class VideoDataset(FileDataset):
             NotFound: There are no video files, or there is no ``index``.
             Damaged: A file was cut short, or contradicts itself; or ``index`` does.
             Changed: None of the files is in ``index``.
-            Unsupported: A file is fragmented, encrypted, of another container or codec, or has an edit list of several
-                parts; the text says what to do.
+            Unsupported: A file is encrypted, of another container or codec, or has an edit list of several parts; the
+                text says what to do.
 
         Example:
             >>> clips = ps.VideoDataset.from_shards("s3://bucket/videos/", frames=4, fps=5, stride=2)

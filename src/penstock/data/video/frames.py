@@ -15,7 +15,8 @@ from penstock.data.catalog.columns.column import pack
 from penstock.data.catalog.discovery.shards import walked
 from penstock.data.shards.format import Extents, ShardFormat
 from penstock.data.video.audio_boxes import MOST_TICKS, read_audio, walk_wav
-from penstock.data.video.boxes import Setup, is_wav, pack_setup, read_setup, read_video, walk_head, walk_moov
+from penstock.data.video.boxes import Setup, pack_setup, read_setup, read_video
+from penstock.data.video.moov import is_wav, walk_head, walk_moov
 from penstock.engine.listing.names import gather
 from penstock.errors import Bug, Damaged, Unsupported
 from penstock.progress import current
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.discovery.shards import Shards
     from penstock.data.shards.format import Walk
     from penstock.data.video.boxes import Track
+    from penstock.data.video.moov import Moov
 
     Ints = NDArray[np.int64]
 
@@ -58,7 +60,7 @@ class VideoFormat(ShardFormat):
         found = tabulate(read_video(moov, size, self.track))
         return _extents_of((found, self._read_sound(moov, size, found)) if self.audio else found)
 
-    def _read_sound(self, moov: memoryview, size: int, found: Table) -> Table:
+    def _read_sound(self, moov: Moov, size: int, found: Table) -> Table:
         sound = read_audio(moov, size)
         if np.abs(found.ticks_of(np.array([0, found.frames - 1]))).max() > MOST_TICKS:
             raise Damaged("frames of the video track have times beyond all reason")

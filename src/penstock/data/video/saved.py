@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from penstock.data.video.frames import Ints
+    from penstock.data.video.moov import Moov
     from penstock.options import StoreOptions
 
 _LOG = getLogger("penstock")
@@ -55,7 +56,7 @@ class _BothFormat(VideoFormat):
 
     audio: bool = True
 
-    def _read_sound(self, moov: memoryview, size: int, found: Table) -> Table:
+    def _read_sound(self, moov: Moov, size: int, found: Table) -> Table:
         try:
             return VideoFormat._read_sound(self, moov, size, found)  # noqa: SLF001  classes with slots have no super()
         except (PenstockError, ValueError, IndexError, KeyError, OverflowError, struct.error):
