@@ -113,6 +113,39 @@ def test_rate_chooses_the_nearest_frames(tmp_path):
     assert dataset[0].seconds.tolist() == pytest.approx([0, 0.1, 0.2, 0.3], abs=0.02)
 
 
+def test_frames_of_a_whole_file_are_spread_over_it(tmp_path):
+    (tmp_path / "00.mp4").write_bytes(encode(count=200, g=4, options={"bf": "0"}))
+    (tmp_path / "01.mp4").write_bytes(encode(count=3))
+    spread = {"frames": 4, "every": 1, "stride": None, "spread": True}
+    dataset = opened(tmp_path, **spread)
+    assert [drawn(each) for each in dataset] == [(0, [25, 75, 125, 175]), (1, [0, 1, 1, 2])]
+    assert (len(dataset), dataset.left_out) == (2, 0)
+    for order in ORDERS.values():
+        loader = ps.DataLoader(opened(tmp_path, **spread, transform=drawn), 2, shuffle=order, collate_fn=list)
+        assert sorted(next(iter(loader))) == [drawn(each) for each in dataset]
+    again = opened(tmp_path, **spread, transform=lambda clip: (clip.frames, clip.places))
+    check_restarts(lambda: ps.DataLoader(again, 1, shuffle=True))
+    clip = dataset[1]
+    assert torch.equal(pickle.loads(pickle.dumps(clip)).frames, clip.frames)
+    for other in ({"every": 2}, {"stride": 8}, {"fps": 2}):
+        with pytest.raises(Unusable, match="spread=True takes frames of the whole file"):
+            opened(tmp_path, **(spread | other))
+
+
+def test_spread_frames_of_a_long_file_cost_little_of_it(s3_faults):
+    s3_faults.make(name := "spread")
+    data = encode(count=900, g=4, options={"bf": "0", "qp": "0"})
+    s3_faults.put(name, "videos/00.mp4", data)
+    clips = ps.VideoDataset.from_shards(f"s3://{name}/videos/", frames=5, spread=True, store=s3_faults.store)
+    before = len(s3_faults.seen("get", name))
+    assert [number_in(each) for each in clips[0].frames.permute(0, 2, 3, 1).numpy()] == [
+        at % 256 for at in (90, 270, 450, 630, 810)
+    ]
+    assert len(s3_faults.seen("get", name)) - before == 5
+    assert clips.contents.total_bytes < len(data) / 100
+    assert sum(span.stop - span.start for span in clips.contents.spans_of(0, 1)) < len(data) / 40
+
+
 def test_labels_are_those_of_the_files(folder):
     dataset = opened(folder, labels="folder", transform=lambda clip: (clip.frames, clip.label))
     assert dataset.classes == ("even", "odd")

@@ -258,8 +258,8 @@ class AudioDataset(FileDataset):
             Unusable: An argument is invalid, or no file is long enough.
             NotFound: There are no sound files.
             Damaged: A file was cut short, or contradicts itself.
-            Unsupported: A file has no audio track, is FLAC or MP3 by itself, fragmented, encrypted, or of another
-                codec; the text says what to do.
+            Unsupported: A file has no audio track, is FLAC or MP3 by itself, encrypted, of another codec, or has PCM in
+                fragments; the text says what to do.
 
         Example:
             >>> windows = ps.AudioDataset.from_shards("s3://bucket/sound/", seconds=1, stride=0.5)

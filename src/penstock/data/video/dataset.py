@@ -198,15 +198,15 @@ class ClipShape(NamedTuple):
     """The frames of a clip, counted in positions: frames, or multiples of 1 / ``fps``."""
 
     frames: int
-    every: int  # positions from frame to frame
+    every: int  # positions from frame to frame; 0: each file is one clip, and its frames are spread over it
     stride: int  # positions from the beginning of a clip to that of the next
     fps: float  # 0: positions are the frames of the file
     track: int | None
 
     @property
     def length(self) -> int:
-        """Positions from the first frame to the end of the last."""
-        return (self.frames - 1) * self.every + 1
+        """Positions from the first frame to the end of the last; of frames that are spread, their number."""
+        return (self.frames - 1) * self.every + 1 if self.every else self.frames
 
 
 class ClipWindows(FileWindows):
@@ -215,9 +215,12 @@ class ClipWindows(FileWindows):
     def __init__(self, videos: Videos, shape: ClipShape, labels: Column | None = None) -> None:
         self.videos, self.shape = videos, shape
         self.positions = self._count_positions()
-        counts = np.maximum((self.positions - shape.length) // shape.stride + 1, 0)
+        if shape.every:
+            counts = np.maximum((self.positions - shape.length) // shape.stride + 1, 0)
+            covered = np.maximum(counts - 1, 0) * min(shape.stride, shape.length) + shape.length * (counts > 0)
+        else:
+            counts, covered = np.ones(len(videos), np.int64), self.positions
         super().__init__(videos, counts, labels)
-        covered = np.maximum(counts - 1, 0) * min(shape.stride, shape.length) + shape.length * (counts > 0)
         self.left_out = int((self.positions - covered).sum())
 
     def _count_positions(self) -> Ints:
@@ -244,6 +247,10 @@ class ClipWindows(FileWindows):
     def frames_of(self, table: Table, file: int, first: int, stop: int, *, all_frames: bool = True) -> Ints:
         """Return the frames of neighbouring samples of a file, or the first of each: shape (samples, frames)."""
         shape = self.shape
+        if not shape.every:
+            # The middle of as many equal parts of the file.
+            numbers = (2 * np.arange(shape.frames if all_frames else 1) + 1) * table.frames // (2 * shape.frames)
+            return np.repeat(numbers[np.newaxis], stop - first, axis=0)
         begins = self.numbers_in(file, first, stop) * shape.stride
         positions: Ints = begins[:, np.newaxis] + np.arange(shape.frames if all_frames else 1) * shape.every
         if not shape.fps:
@@ -337,6 +344,7 @@ class VideoDataset(FileDataset):
         every: int = 1,
         stride: int | None = None,
         fps: float | None = None,
+        spread: bool = False,
         track: int | None = None,
         audio: bool = False,
         labels: Rule | None = None,
@@ -361,6 +369,9 @@ class VideoDataset(FileDataset):
             stride: Frames from the beginning of a clip to that of the next; default: ``frames * every``, end to end.
             fps: Frames per second that ``every`` and ``stride`` count, for files of different or variable rates: a clip
                 has the frames nearest to multiples of 1 / ``fps`` after the file's first frame. Default: all frames.
+            spread: Whether each file is one clip, whose ``frames`` are spread evenly over it: those in the middle of as
+                many equal parts. Files with fewer frames repeat some. Costs the bytes from a key frame to each of these
+                frames, in as many requests. Not with ``every``, ``stride`` or ``fps``.
             track: ID of the video track; default: the first video track of each file.
             audio: Whether to read the first audio track of each file, too, for ``clip.audio``: AAC-LC, Opus, ALAC, FLAC
                 or PCM. Costs its bytes, some 8 bytes of memory for each of its packets, and no request for files whose
@@ -390,6 +401,12 @@ class VideoDataset(FileDataset):
         """
         count, step = whole(frames, "frames", 1), whole(every, "every", 1)
         apart = count * step if stride is None else whole(stride, "stride", 1)
+        if switch(spread, "spread"):
+            if (every, stride, fps) != (1, None, None):
+                raise Unusable(
+                    "spread=True takes frames of the whole file, so that every=, stride= and fps= have no use"
+                )
+            step = apart = 0
         if max(count * step, apart) > _MOST_FRAMES:
             raise Unusable(f"clips must have at most 2^24 frames, got frames={frames}, every={every}, stride={stride}")
         rate = _check_rate(fps)
