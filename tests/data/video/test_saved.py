@@ -401,6 +401,111 @@ def test_damaged_and_forged_indexes_are_refused(folder, index):
         forged(lambda header, _: header.update(names=[f"../{each}" for each in header["names"]]))
 
 
+# Of a table, in the order of the file, and of its vectors.
+NUMBERS = ("setup", "scale", "first", "step", "begin", "frames", "reach", "last")
+VECTORS = ("sizes", "keys", "key_ranks", "shifts", "times", "marks", "places")
+
+
+class Forgery:
+    """The vectors of a section, to be written to: a number or a value of a vector, by the number of the file."""
+
+    def __init__(self, header, body, number):
+        places = [(first, stop) for section, first, stop in places_of(header) if section == number]
+        described = header["sections"][number]["vectors"]
+        self.vectors = [
+            np.frombuffer(body, dtype, count, first)
+            for (dtype, count), (first, _) in zip(described, places, strict=True)
+        ]
+        self.rows = self.vectors[0].reshape(-1, len(NUMBERS))
+        self.setups, self.boxes = self.vectors[1:3]
+
+    def of(self, name, file):
+        at = 3 + VECTORS.index(name)
+        first, stop = self.vectors[at][file : file + 2]
+        return self.vectors[at + len(VECTORS)][first:stop]
+
+    def write(self, name, *change):
+        """Write a number of a table: ``file, value``; a value of a vector, or of the borders: ``file, at, value``."""
+        if name in NUMBERS:
+            self.rows[change[0], NUMBERS.index(name)] = change[1]
+        elif name in VECTORS:
+            self.of(name, change[0])[change[1]] = change[2]
+        elif name == "border":
+            self.vectors[3 + change[0]][change[1]] = change[2]
+        elif name == "setup border":
+            self.setups[change[0]] = change[1]
+        else:
+            file, at, text = change
+            first = self.setups[file] + at
+            self.boxes[first : first + len(text)] = [*text.encode()]
+
+    def hide_a_sample(self):
+        """Let the key frame be one that is decoded after a frame that is presented later."""
+        shifts = self.of("shifts", 0)
+        samples = np.arange(len(shifts)) + shifts
+        key = next(at for at in range(len(samples)) if (samples[at:] < samples[at]).any())
+        for change in (("keys", 0, 0, samples[key]), ("key_ranks", 0, 0, key), ("begin", 0, key)):
+            self.write(*change)
+        self.write("frames", 0, len(samples) - key)
+
+
+# The first has B-frames; the second also times; the third has neither; the last has stretches with sound in between.
+LIED_ABOUT = ("h264, one group", "variable rate", "av1, g=2", "sound after")
+LIES = (
+    *(("setup", 0, -1), ("setup", 3, 99), ("scale", 1, 0), ("scale", 1, 1 << 40), ("first", 0, -1 << 60)),
+    *(("first", 0, 1 << 60), ("step", 2, -1), ("step", 2, 1 << 40), ("step", 2, 0), ("step", 1, 20)),
+    *(("begin", 2, -1), ("begin", 2, 60), ("frames", 2, 0), ("frames", 2, 61), ("reach", 0, 60), ("reach", 0, 0)),
+    *(("last", 0, -1), ("last", 0, 1 << 40), ("keys", 2, 1, 0), ("keys", 2, 0, 1), ("keys", 2, -1, 60)),
+    *(("sizes", 0, 0, 1 << 31), ("key_ranks", 0, 0, 1), ("key_ranks", 0, 0, 60), ("shifts", 0, 1, 0)),
+    *(("shifts", 0, 0, -1), ("shifts", 0, -1, 1), ("times", 1, 0, 5), ("times", 1, 2, 1 << 31), ("marks", 3, 0, 1)),
+    *(("marks", 3, 1, 0), ("marks", 3, -1, 60), ("places", 3, 0, -1), ("places", 3, 1, 0), ("places", 3, -1, 1 << 40)),
+    *(("border", 0, 0, 1), ("border", 0, -1, 1 << 40), ("border", 0, 1, 1 << 40), ("setup border", 1, 0)),
+    *(("boxes", 0, 4, "soun"), ("hide_a_sample",)),
+)
+AUDIO_LIES = (
+    *(("frames", 0, 1), ("begin", 0, 1), ("scale", 0, 48_000), ("scale", 1, 0), ("frames", 1, -1), ("step", 1, 0)),
+    *(
+        ("frames", 1, 1 << 60),
+        ("frames", 1, 1 << 20),
+        ("first", 2, 1 << 20),
+        ("reach", 1, 1),
+        ("setup", 0, 1),
+        ("setup", 1, 0),
+        ("sizes", 2, 0, 5),
+    ),
+    *(("marks", 1, 0, 1), ("places", 1, 0, -1), ("places", 1, -1, 1 << 40), ("boxes", 1, 9, "abc")),
+)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=repr)
+def test_each_lie_about_frames_is_found(tmp_path, index, lie):
+    for number, name in enumerate(LIED_ABOUT):
+        (tmp_path / f"{number}.mp4").write_bytes(kind(name))
+    made(tmp_path, index)
+    tell(index, 0, lie)
+    with pytest.raises(Damaged, match="the tables of the index contradict one another"):
+        opened(tmp_path, index)
+
+
+@pytest.mark.parametrize("lie", AUDIO_LIES, ids=repr)
+def test_each_lie_about_audio_is_found(tmp_path, index, lie):
+    for number, body in enumerate((kind("vp9"), kind("sound after"), dubbed("pcm_s24le, mov"))):
+        (tmp_path / f"{number}.mov").write_bytes(body)
+    made(tmp_path, index)
+    tell(index, 1, lie)
+    assert len(opened(tmp_path, index)) == 45
+    with pytest.raises(Damaged, match="the tables of the index contradict one another"):
+        opened(tmp_path, index, audio=True)
+
+
+def tell(index, section, lie):
+    def change(header, body):
+        tables = Forgery(header, body, section)
+        tables.hide_a_sample() if lie == ("hide_a_sample",) else tables.write(*lie)
+
+    forge(index, index.read_bytes(), change)
+
+
 def check_table(table, size):
     """Follow all that the arithmetic of a table leads to."""
     samples = np.arange(len(table.sizes))

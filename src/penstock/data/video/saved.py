@@ -185,17 +185,20 @@ def _read_index(
         videos.audio = Videos.of_vectors(listed, sections[1])
         if not isinstance(form, _BothFormat):
             unreadable = videos.audio.column("last").astype(bool) & (videos.audio.column("scale") == 0)
-            unreadable |= _last_ticks(videos) > MOST_TICKS
+            first, counts = videos.column("first"), np.diff(videos.vectors[3].values)
+            spans = _spans_of(
+                videos.column("step"), counts, videos.vectors[7].values, videos.vectors[7 + COLUMNS].values
+            )
+            unreadable |= np.abs(first) + spans > MOST_TICKS
             places = {each: number for each, number in places.items() if not unreadable[number]}
     return videos, [places.get(each, -1) for each in shards.found]
 
 
-def _last_ticks(videos: Videos) -> Ints:
-    """Return the largest distance of a tick of each table from 0, or a larger number."""
-    step, borders, times = videos.column("step"), videos.vectors[7].values, videos.vectors[7 + COLUMNS].values
-    ends = step * np.diff(videos.vectors[3].values)
-    ends[step == 0] = times[borders[1:][step == 0] - 1]
-    return np.abs(videos.column("first")) + ends
+def _spans_of(steps: Ints, counts: Ints, borders: Ints, times: NDArray[Any]) -> Ints:
+    """Return the ticks from the first to the last sample of each table."""
+    found, varies = steps * np.maximum(counts - 1, 0), np.diff(borders) > 0
+    found[varies] = times[borders[1:][varies] - 1]
+    return found
 
 
 def _tables_agree(vectors: list[NDArray[Any]], types: list[set[str]], file_bytes: Ints) -> bool:
@@ -292,14 +295,15 @@ def _samples_agree(block: _Block, file_bytes: Ints) -> bool:
 
 def _sound_agrees(frame_bytes: Ints, block: _Block) -> bool:
     """Return whether tables are of audio tracks, which have no key frames, or of no track; PCM frames are whole."""
-    number, _, _, _, begin, frames, reach, _ = block.rows.T
+    number, _, tick, step, begin, frames, reach, last = block.rows.T
     heard, size = block.counts[0] > 0, frame_bytes[number]
-    most = 1 + heard * _MOST_TICKS
+    end = tick + _spans_of(step, block.counts[0], block.borders[4], block.columns[4]) + last * heard
     return bool(
         frame_bytes.all()
         and np.array_equal(heard, size > 0)
         and not any(map(len, block.columns[1:4]))
-        and block.are_within((begin, 0, most), (frames, 0, most), (reach, 0, 1))
+        and block.are_within((begin, 0, 1 + heard * _MOST_TICKS), (frames, 0, 1 + heard * _MOST_TICKS), (reach, 0, 1))
+        and ((frames == 0) | ((begin >= tick) & (begin + frames <= end))).all()
         and not (block.columns[0] % np.repeat(size, block.counts[0])).any()
     )
 
