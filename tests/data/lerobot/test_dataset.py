@@ -196,6 +196,40 @@ def test_workers_of_other_processes_read_the_same(folder, context):
     assert len(pickle.loads(pickle.dumps(dataset))) == COUNT
 
 
+def test_index_is_read_in_place_of_the_videos(files, caplog):
+    with FaultServer.within() as server:
+        for name, body in files.items():
+            server.put("bucket", f"robot/{name}", body)
+
+        def opened(**options):
+            """Return a dataset, and how many requests its opening makes to videos, and to others."""
+            before = len(server.seen("get"))
+            found = ps.LeRobotDataset("s3://bucket/robot", store=server.store, **options)
+            keys = [each.key.endswith(".mp4") for each in server.seen("get")[before:]]
+            return found, sum(keys), len(keys) - sum(keys)
+
+        index = "s3://bucket/videos.index"
+        counts = ps.index("s3://bucket/robot/videos/", index, format="mp4", store=server.store)
+        assert counts["files"] == sum(map(len, VIDEOS.values()))
+        plain, _, others = opened()
+        indexed, videos, more = opened(index=index)
+        assert (videos, more) == (0, others + 1)
+        assert indexed.contents.digest == plain.contents.digest
+        for one, other in zip(indexed, plain, strict=True):
+            assert_same(one, other)
+        # Of one camera, and of some episodes, by the same index.
+        for options in ({"fields": [WRIST]}, {"episodes": [1, 2]}):
+            one, videos, _ = opened(index=index, **options)
+            assert videos == 0
+            assert one.contents.digest == opened(**options)[0].contents.digest
+        name = next(name for name in files if name.endswith(".mp4"))
+        server.put("bucket", f"robot/{name}", files[name] + b"\0\0\0\x08free")
+        assert not caplog.messages
+        _, videos, _ = opened(index=index)
+        assert videos == 1
+        assert "are read now, since the index s3://bucket/videos.index does not have them" in caplog.text
+
+
 def test_requests_are_one_of_each_camera_and_sample_or_fewer(files):
     with FaultServer.within() as server:
         for name, body in files.items():

@@ -19,8 +19,8 @@ from penstock.data.catalog.discovery.shards import find_shards
 from penstock.data.video import frames as frames_file
 from penstock.data.video.audio import _read_pcm, find_packets
 from penstock.data.video.audio_boxes import PCM_KINDS
-from penstock.data.video.frames import VideoFormat, open_videos
-from penstock.data.video.saved import open_indexed
+from penstock.data.video.frames import AudioFormat, VideoFormat, open_videos
+from penstock.data.video.saved import _AUDIO_TYPES, _tables_agree, open_indexed
 from penstock.errors import (
     AlreadyExists,
     Changed,
@@ -32,7 +32,7 @@ from penstock.errors import (
     Unusable,
 )
 from tests.data.datasets.ranks import ranks
-from tests.data.video.files import KINDS, encode, kind, record, sound, written
+from tests.data.video.files import FILMS, KINDS, SOUNDS, encode, film_of, kind, record, sound, written
 from tests.data.video.moov import file
 
 
@@ -596,6 +596,17 @@ def test_audio_tables_of_an_index_are_those_of_the_files(every_kind, index):
 
 def opened_videos(folder, index, form):
     return open_indexed(f"{folder}/", form, index, None)
+
+
+def test_tables_of_every_kind_of_sound_agree(tmp_path):
+    for number, name in enumerate(SOUNDS):
+        form = "wav" if "wav" in name else "mp4"
+        (tmp_path / f"{number}.{form}").write_bytes(sound(name))
+    for number, name in enumerate(FILMS):
+        (tmp_path / f"film{number}.mp4").write_bytes(film_of(name))
+    videos = open_videos(find_shards(f"{tmp_path}/", AudioFormat(), {}, None))
+    assert len(videos) == len(SOUNDS) + len(FILMS)
+    assert _tables_agree([each.values for each in videos.vectors], _AUDIO_TYPES, np.array(videos.sizes))
 
 
 def test_audio_that_cannot_be_read_is_an_error_only_where_it_is_wanted(folder, index, caplog):

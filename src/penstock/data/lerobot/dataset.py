@@ -44,7 +44,7 @@ class LeRobotDataset(FrameDataset):
     A slice is a dataset of neighbours. Opening reads the descriptions, the rows, which stay in memory (some 150 bytes
     each), and the index of each video; it costs a listing of ``meta/``, ``data/`` and ``videos/``, three requests for
     the descriptions, two or three for each Parquet file and each 8 MiB of it, and one for each video (two for a video
-    of a single episode). Of a process group, one rank does it for all.
+    of a single episode), or two for all videos with ``index``. Of a process group, one rank does it for all.
 
     Args:
         url: The folder of the dataset, which has ``meta/info.json``.
@@ -58,6 +58,8 @@ class LeRobotDataset(FrameDataset):
             read.
         drop_last_frames: Rows at the end of each episode that are no samples; deltas of earlier samples reach them.
         uint8: Whether frames are uint8 from 0 to 255 instead of float32.
+        index: URL of an index of ``videos/``, which ``ps.index(…, format="mp4")`` has written and which is read in
+            place of each video: see ``VideoDataset.from_shards``.
         transform: Function from an item to the value of ``dataset[i]``; default: the item itself.
         store: Options, or the name of a profile; default: environment and profile.
 
@@ -90,13 +92,15 @@ class LeRobotDataset(FrameDataset):
         fields: Iterable[str] | None = None,
         drop_last_frames: int = 0,
         uint8: bool = False,
+        index: str | os.PathLike[str] | None = None,
         transform: Callable[[Any], Any] | None = None,
         store: StoreOptions | str | None = None,
     ) -> None:
         if transform is not None and not callable(transform):
             raise Unusable(f"transform must be a function of an item, got {transform!r}")
         dropped = whole(drop_last_frames, "drop_last_frames", 0)
-        request = RobotRequest(_check_fields(fields), check_episodes(episodes), _check_tolerance(tolerance_s))
+        wanted = _check_fields(fields), check_episodes(episodes)
+        request = RobotRequest(*wanted, _check_tolerance(tolerance_s), index)
         self._uint8 = switch(uint8, "uint8")
         files = open_robot(url, request, store)
         known = {**files.meta.features, **dict.fromkeys(files.meta.cameras)}

@@ -14,7 +14,8 @@ import numpy as np
 from penstock.data.catalog.discovery.shards import Shards
 from penstock.data.lerobot.meta import INDEXES, INFO, expand_paths, list_files, read_columns, read_meta
 from penstock.data.ranks import share_named
-from penstock.data.video.frames import VideoFormat, open_videos
+from penstock.data.video.frames import VideoFormat
+from penstock.data.video.saved import open_listed
 from penstock.errors import Damaged, InvalidURL, NotFound, Unsupported, Unusable
 from penstock.source import open_source
 from penstock.values import as_folder
@@ -44,6 +45,7 @@ class RobotRequest(NamedTuple):
     fields: tuple[str, ...] | None  # None: all features
     episodes: tuple[int, ...] | None  # None: all
     tolerance_s: float
+    video_index: str | os.PathLike[str] | None
 
 
 class RobotFiles(NamedTuple):
@@ -61,7 +63,8 @@ class RobotFiles(NamedTuple):
 
 def open_robot(url: str | os.PathLike[str], request: RobotRequest, store: StoreOptions | str | None) -> RobotFiles:
     """Return the dataset in the folder ``url``; of a process group, one rank reads it: see ``Catalog.scan``."""
-    return share_named(url, store, "LeRobot dataset of", request, lambda: _open_folder(url, request, store))
+    given = url if request.video_index is None else [url, request.video_index]
+    return share_named(given, store, "LeRobot dataset of", request, lambda: _open_folder(url, request, store))
 
 
 def _open_folder(url: str | os.PathLike[str], request: RobotRequest, store: StoreOptions | str | None) -> RobotFiles:
@@ -87,7 +90,8 @@ def _open_folder(url: str | os.PathLike[str], request: RobotRequest, store: Stor
     found, places = _find_videos(source, base, meta, episodes)
     videos, cameras = None, {}
     if found:
-        videos, stamps = open_videos(Shards(source, base, found, VideoFormat())), rows["timestamp"][:, 0]
+        shards, stamps = Shards(source, base, found, VideoFormat()), rows["timestamp"][:, 0]
+        videos = open_listed(shards, request.video_index, store)
         for camera, files in places.items():
             cameras[camera] = files, _find_frames(videos, files, episodes, camera, stamps, request.tolerance_s)
     return RobotFiles(source, base, meta, episodes, rows, data, videos, cameras)

@@ -96,6 +96,15 @@ def save_index(
     return videos
 
 
+def open_listed(shards: Shards, index: str | os.PathLike[str] | None, store: StoreOptions | str | None) -> Videos:
+    """Return the tables of videos that were listed, with an index as ``open_indexed`` does; in this process alone."""
+    if index is None:
+        return open_videos(shards)
+    saved, places = _read_index(index, shards, store)
+    _report_missing(shards, saved, places, index)
+    return _join(shards, saved, places, _read_missing(shards, places))
+
+
 def open_indexed(
     urls: Any,  # noqa: ANN401  as find_shards takes them
     form: VideoFormat,
