@@ -56,6 +56,7 @@ def test_format_follows_from_the_ends_of_keys():
 def test_wrong_formats_and_arguments_are_refused():
     refused(Unusable, "format must be one of 'tar'", format_by, "tarr", [], {})
     refused(Unusable, "a table that lists objects is a manifest", format_by, "csv", [], {})
+    refused(Unusable, r"got 'mp4': ps\.VideoDataset\.from_shards makes clips", format_by, "mp4", [], {})
     with pytest.raises(Unusable, match=r"'a\.tsv' is not a shard: a table that lists objects is a manifest"):
         format_by(None, ["a.tsv"], {})
     refused(Unusable, "do not support colour=", format_by, "tar", [], {"colour": "red"})

@@ -56,6 +56,12 @@ TABLE_ADVICE = (
     "a table that lists objects is a manifest, ps.MapDataset.from_manifest(url, base=…); one whose rows are samples "
     "has to be written as Parquet or JSON lines"
 )
+# Ends of the names of files of frames and of sound, which other classes read.
+MEDIA = (".mp4", ".mov", ".m4v", ".wav", ".m4a")
+MEDIA_ADVICE = (
+    "ps.VideoDataset.from_shards makes clips of videos, ps.index(…, format='mp4') an index of them, and "
+    "ps.AudioDataset.from_shards windows of sound"
+)
 # Ends of names that are shards only where the format is named, since other files have them, too.
 _NAMED = {"jsonl.gz": (".json.gz", ".json.zst")}
 # Formats of plain files whose compressed ones are a format of their own.
@@ -64,7 +70,7 @@ _PLAIN = ("tar", "jsonl", "tfrecord")
 
 def _class(name: object) -> type[ShardFormat]:
     if not isinstance(name, str) or name not in FORMATS:
-        advice = f": {TABLE_ADVICE}" if f".{name}" in TABLES else ""
+        advice = f": {TABLE_ADVICE}" if f".{name}" in TABLES else f": {MEDIA_ADVICE}" if f".{name}" in MEDIA else ""
         raise Unusable(f"format must be one of {', '.join(map(repr, FORMATS))}, got {name!r}{advice}")
     module, _, kind = FORMATS[name].partition(":")
     found: type[ShardFormat] = getattr(import_module(f"penstock.data.shards.{module}"), kind)

@@ -70,6 +70,8 @@ def test_single_shard_and_order_of_a_list(folder):
         ("pipe:aws s3 cp s3://bucket/train-{{00..02}}.tar -", InvalidURL, "pass the URL that it copies"),
         ("{}/tokens.bin", NotFound, "ps.TokenDataset.from_shards reads files of tokens"),
         ("{}/labels.csv", NotFound, "a table that lists objects is a manifest, ps.MapDataset.from_manifest"),
+        ("{}/clips/", NotFound, r"found no shard: ps\.VideoDataset\.from_shards makes clips of videos.*clips/b\.mp4"),
+        ("{}/clips/b.mp4", NotFound, r"found no shard: ps\.VideoDataset\.from_shards makes clips of videos"),
         ("{}/train-{{00..03}}.tar", NotFound, "train-03.tar"),
         ("{}/train-{{00..}}.tar", InvalidURL, "neither numbers"),
         ("{}/train-{{00..02.tar", InvalidURL, "not in pairs"),
@@ -81,6 +83,9 @@ def test_single_shard_and_order_of_a_list(folder):
 def test_urls_that_name_no_shards_are_refused(folder, urls, error, says):
     (folder / "tokens.bin").write_bytes(bytes(8))
     (folder / "labels.csv").write_bytes(b"key,label\na.png,3\n")
+    (folder / "clips").mkdir(exist_ok=True)
+    for name in ("a.txt", "b.mp4"):
+        (folder / "clips" / name).write_bytes(b"no shard")
     refused(error, says, ps.Catalog.from_shards, urls.format(folder))
 
 

@@ -37,7 +37,16 @@ from penstock.data.catalog.labels import classify_rows
 from penstock.data.shards.format import Extents, Units
 from penstock.data.shards.keys import ArchiveFormat
 from penstock.data.shards.litdata import HEAD_BYTES, form_of_rows, may_have_rows
-from penstock.data.shards.registry import TABLE_ADVICE, TABLES, format_by, is_shard, settle_format, suffixes
+from penstock.data.shards.registry import (
+    MEDIA,
+    MEDIA_ADVICE,
+    TABLE_ADVICE,
+    TABLES,
+    format_by,
+    is_shard,
+    settle_format,
+    suffixes,
+)
 from penstock.data.shards.side import check_counted, check_side, side_key, side_walk, wids_shards
 from penstock.data.shards.tokens import TokenFile
 from penstock.display import counted
@@ -428,8 +437,8 @@ def _find_shards(
         elif takes(below):
             found.append(Shard(name, table.sizes.view[row], table.etags.text(row)))
     report_left_out(source, prefix, takes, left)
-    if len(left) and not found and after is None:
-        raise NotFound(f"found no shard, only leftovers: {left}", url=source.url(key))
+    if not found and after is None:
+        _explain_absence(source, key, left, map(table.keys.text, range(0 if form or chosen else table.rows)))
     if log and any(each.key.lower().endswith(".parquet") for each in found):
         raise Unusable(
             "this is the log of a table, which says which files count, and other files hold rows that were "
@@ -439,6 +448,14 @@ def _find_shards(
     if any(each.size < 0 for each in found):
         found = [Shard(meta.key, meta.size, meta.etag) for meta in source.stat_many([each.key for each in found])]
     return base, rows, found
+
+
+def _explain_absence(source: Source, key: str, left: Leftovers, names: Iterable[str]) -> None:
+    """Raise ``NotFound`` if the objects that are no shards are leftovers, or files of frames or sound."""
+    if len(left):
+        raise NotFound(f"found no shard, only leftovers: {left}", url=source.url(key))
+    if media := next((name for name in names if name.endswith(MEDIA)), ""):
+        raise NotFound(f"found no shard: {MEDIA_ADVICE}", url=source.url(media))
 
 
 def read_shard_indexes(
