@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import penstock as ps
+from penstock.data.catalog.discovery import scan
 from penstock.data.catalog.discovery.shards import find_shards
 from penstock.data.video import frames as frames_file
 from penstock.data.video.audio import _read_pcm, find_packets
@@ -184,6 +185,14 @@ def test_opening_takes_a_listing_and_the_read_of_the_index_alone(bucket):
     dataset, made = bucket.made(lambda: bucket.open(urls=urls))
     assert made == [0, 4, 1]
     assert dataset.contents.digest == bucket.open(indexed=False, urls=urls).contents.digest
+
+
+def test_many_videos_are_listed_without_advice_to_save_a_catalog(bucket, caplog, monkeypatch):
+    monkeypatch.setattr(scan, "_MANY_KEYS", 3)
+    bucket.open(indexed=False)
+    assert not caplog.messages
+    ps.Catalog.scan(f"s3://{bucket.bucket}/videos/", store=bucket.server.store)
+    assert "save the catalog once" in caplog.text
 
 
 def test_new_and_replaced_videos_are_read_with_a_line_in_the_log_and_lost_ones_left_out(bucket, caplog):

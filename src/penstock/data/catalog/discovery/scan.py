@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.data.catalog.columns.compact import Keys
     from penstock.data.catalog.columns.table import Table
     from penstock.data.catalog.discovery.journal import Beyond, Journal
+    from penstock.data.shards.format import ShardFormat
     from penstock.engine.listing.names import Names
     from penstock.engine.listing.select import Leftovers
     from penstock.source import Source
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 _LOG = getLogger("penstock")
 _MANY_KEYS = 100_000
+_WITHOUT_CATALOGS = ("mp4", "audio")  # formats of files that datasets open without a catalog
 # Pages listed before bounds are guessed: a short listing costs no further request.
 _PLAIN = 3
 _WORTH = 1.5  # least pages of a part
@@ -527,8 +529,10 @@ def warn_of_splits(source: Source, base: str, names: Sequence[str]) -> None:
     _LOG.warning("several splits are read as one below %s: %s; for one of them pass %s", source.url(base), held, one)
 
 
-def suggest_saving(source: Source, base: str, count: int) -> None:
+def suggest_saving(source: Source, base: str, count: int, form: ShardFormat | None = None) -> None:
     """Log that ``count`` keys were listed, if they are many and no process group shares the listing."""
+    if form is not None and form.name in _WITHOUT_CATALOGS:
+        return
     if count > _MANY_KEYS and torch_store() is None and not is_own([source.url(base)]):
         _LOG.warning(
             "listed %s keys below %s, as each process and each run does: save the catalog once (Catalog.save), and "

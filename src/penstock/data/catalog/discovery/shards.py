@@ -264,7 +264,7 @@ def find_shards(
             keys = [each.key for each in found]
             if not split_of(key[len(base) :])[0]:
                 warn_of_splits(source, base, [each[len(base) :] for each in keys])
-            suggest_saving(source, base, len(keys))
+            suggest_saving(source, base, len(keys), form)
             form = form or format_by(None, keys, arguments)
             return _apply_mds_index(Shards(source, base, found, form, whole=not key or key.endswith("/")), key)
     if form is not None and form.name in _LITDATA:
