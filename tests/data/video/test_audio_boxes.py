@@ -16,7 +16,7 @@ from penstock.data.video.audio import find_packets
 from penstock.data.video.frames import NO_AUDIO, VideoFormat
 from penstock.errors import Damaged, Unsupported
 from tests.amounts import examples
-from tests.data.video.files import kind, sound
+from tests.data.video.files import kind, record, sound
 from tests.data.video.moov import box, esds, file, full, pcm_file, sound_entry, table, walked, wave
 from tests.data.video.test_boxes import OURS
 
@@ -38,7 +38,7 @@ REFUSED = {
     "mp3": (lambda: b"\xff\xfb\x90\0" + bytes(99), Unsupported, r"is MP3, .* ps\.MapDataset"),
     "ogg": (lambda: b"OggS" + bytes(99), Unsupported, "is Ogg"),
     "empty": (lambda: b"", Damaged, "0 bytes begins with"),
-    "mp3 in mp4": (aac(object_type=0x6B), Unsupported, "object type 0x6b is not supported, only 0x40"),
+    "mp3 in mp4": (aac(object_type=0x6B), Unsupported, "object type 0x6b is not supported, only AAC"),
     "he-aac": (aac(HE), Unsupported, "AAC of object type 5 .*HE-AAC.*ffmpeg"),
     "he-aac in an extension": (aac(b"\x13\x08\x56\xe5\xa0"), Unsupported, "AAC of object type 5 .*HE-AAC"),
     "aac main": (aac(b"\x09\x90"), Unsupported, "AAC of object type 1 "),
@@ -66,7 +66,8 @@ REFUSED = {
     "scale of 0": (lambda: pcm_file(mdhd=full("mdhd", 0, 0, 0, 0, 0)), Damaged, "time scale of the audio track is 0"),
     "scale of a billion": (lambda: pcm_file(mdhd=full("mdhd", 0, 0, 10**9, 0, 0)), Damaged, "1000000000 samples"),
     "2^32 frames": (lambda: pcm_file(stsz=full("stsz", 4, (1 << 32) - 1)), Damaged, "claims 4294967295 frames of 4"),
-    "no frames": (lambda: pcm_file(stsz=full("stsz", 4, 0)), Damaged, "claims 0 frames"),
+    "no frames": (lambda: pcm_file(stsz=full("stsz", 4, 0)), Unsupported, "no audio track"),
+    "no packets": (lambda: pcm_file(stsz=full("stsz", 0, 0), stsd=b""), Unsupported, "no audio track"),
     "sizes one by one": (lambda: pcm_file(stsz=full("stsz", 0, 2, 4, 4)), Unsupported, "table of sizes of PCM frames"),
     "other durations": (lambda: pcm_file(stts=table("stts", [(9000, 2)])), Unsupported, "not all one tick apart"),
     "fewer durations": (lambda: pcm_file(stts=table("stts", [(9, 1)])), Unsupported, "not all one tick apart"),
@@ -86,6 +87,10 @@ REFUSED = {
     "endless durations": (
         lambda: file([1] * 300, steps=[(1 << 32) - 1] * 300, handler="soun", stsd=sound_entry("Opus", OPUS)),
         *(Damaged, "times beyond all reason"),
+    ),
+    "times that go back": (
+        lambda: turned_back(record("aac", "mp4", "fltp", flags={"movflags": "empty_moov", "frag_duration": "400000"})),
+        *(Damaged, "go back in time"),
     ),
     "two edits": (lambda: pcm_file(edits=[(9, 0, 1 << 16), (9, 60, 1 << 16)]), Unsupported, "edit list of 2 parts"),
     "wav, no channels": (lambda: wave(channels=0), Damaged, "has 0 channels"),
@@ -112,6 +117,12 @@ REFUSED = {
         *(struct.error, "."),
     ),
 }
+
+
+def turned_back(data):
+    """Return a fragmented file whose third fragment begins at 0."""
+    at = data.index(b"tfdt", data.index(b"tfdt", data.index(b"tfdt") + 4) + 4)
+    return data[: at + 8] + bytes(8) + data[at + 16 :]
 
 
 def patched_scale(data, scale):

@@ -62,13 +62,14 @@ class _Codec(NamedTuple):
 
 
 def read_audio(moov: Moov, size: int, track: int | None = None) -> Track | None:
-    """Return the first audio track, or the one with an ID; None if there is none.
+    """Return the first audio track, or the one with an ID; None if there is none, or one without packets.
 
     Its ticks are PCM frames from the beginning of the presentation; ``shown`` leaves out what the edit list hides, such
     as the priming of an encoder.
     """
     boxes = find_track(moov, size, b"soun", track)
-    if boxes is None:
+    # Recorders without a microphone write an empty track.
+    if boxes is None or (not boxes.fragments and _is_empty(boxes)):
         return None
     codec = _read_codec(boxes)
     pcm = codec.name in PCM_KINDS
@@ -94,6 +95,11 @@ def read_audio(moov: Moov, size: int, track: int | None = None) -> Track | None:
     return Track(setup, rate, sizes, offsets, ticks + wait - hidden, np.zeros(1, np.int64), shown, last)
 
 
+def _is_empty(boxes: TrackBoxes) -> bool:
+    start, stop = boxes.tables.get(b"stsz", (0, 0))
+    return stop - start >= 12 and not any(boxes.moov[start + 8 : start + 12])  # noqa: PLR2004  with the count
+
+
 def _check_shape(channels: int, rate: int) -> None:
     if not 1 <= channels <= _MOST_CHANNELS:
         raise Damaged(f"the audio has {channels} channels, and 1 to {_MOST_CHANNELS} are supported")
@@ -104,8 +110,8 @@ def _check_shape(channels: int, rate: int) -> None:
 def _read_ticks(boxes: TrackBoxes, codec: _Codec, rate: int, times: tuple[Ints, Ints]) -> tuple[Ints, int]:
     """Return the PCM frame at which each packet begins, and the number of those of the last one."""
     ticks, last = times[0], int(times[1][-1])
-    if int(ticks[-1]) + last > MOST_TICKS:
-        raise Damaged("the packets of the audio track have times beyond all reason")
+    if int(ticks[-1]) + last > MOST_TICKS or (np.diff(ticks) < 0).any():
+        raise Damaged("the packets of the audio track have times beyond all reason, or go back in time")
     found: Ints = (2 * ticks * rate + boxes.scale) // (2 * boxes.scale)
     exact = bool((ticks * rate % boxes.scale == 0).all())
     if codec.packet:
@@ -129,7 +135,7 @@ def _read_pcm(boxes: TrackBoxes, codec: _Codec) -> tuple[Ints, NDArray[np.uint32
     # QuickTime writes 1 for the bytes of any PCM frame.
     if same not in (1, frame_bytes):
         raise Unsupported(f"the audio track has a table of sizes of PCM frames: remux it, {_REMUX}")
-    if not count or count * frame_bytes > boxes.size:
+    if count * frame_bytes > boxes.size:
         raise Damaged(f"the audio track claims {count} frames of {frame_bytes} bytes, and the file has {boxes.size}")
     rows = read_rows(boxes.moov, need_box(boxes.tables, b"stts", 8), 2)
     if (rows[:, 1] != 1).any() or rows[:, 0].sum() != count:
@@ -201,7 +207,7 @@ def _name_pcm(moov: memoryview, name: str, inner: dict[bytes, Range], bits: int,
 def _read_compressed(moov: memoryview, name: str, inner: dict[bytes, Range], channels: int) -> _Codec:
     if name == "mp4a":
         start, stop = need_box(inner, b"esds", 4)
-        return _read_aac(read_esds(bytes(moov[start + 4 : stop]), 0x40), channels)
+        return _read_aac(read_esds(bytes(moov[start + 4 : stop]), 0x40, "AAC"), channels)
     if name == "Opus":
         start, stop = need_box(inner, b"dOps", 11)
         _, channels, _, rate, gain, family = struct.unpack_from(">2BHIhB", moov, start)

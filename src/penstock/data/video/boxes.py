@@ -200,7 +200,11 @@ def _read_setup(boxes: TrackBoxes) -> Setup:
     needed, extradata = _SETUPS.get(CODECS[codec], "").encode(), b""
     if needed:
         first, end = need_box(inner, needed, 4)
-        extradata = bytes(moov[first:end]) if needed != b"esds" else read_esds(bytes(moov[first + 4 : end]), 0x20)
+        extradata = (
+            bytes(moov[first:end])
+            if needed != b"esds"
+            else read_esds(bytes(moov[first + 4 : end]), 0x20, "MPEG-4 Part 2")
+        )
     first, _ = place = need_box(boxes.trak, b"tkhd", 84)
     matrix = struct.unpack_from(">2i", moov, first + (52 if moov[first] else 40))
     rotation = round(math.degrees(math.atan2(matrix[1], matrix[0]))) % 360
@@ -244,7 +248,7 @@ def _read_color(moov: memoryview, inner: dict[bytes, Range]) -> tuple[int, ...]:
     return (*struct.unpack_from(">3H", moov, start + 4), full)
 
 
-def read_esds(data: bytes, wanted: int) -> bytes:
+def read_esds(data: bytes, wanted: int, codec: str) -> bytes:
     """Return the decoder's setup in the descriptors of an ``esds`` box, whose object type must be ``wanted``."""
     at = 0
     while at < len(data):
@@ -260,7 +264,7 @@ def read_esds(data: bytes, wanted: int) -> bytes:
             at += 3 + 2 * (flags >> 7) + (1 + data[at + 3] if flags & 0x40 else 0) + 2 * (flags >> 5 & 1)
         elif tag == 4:  # noqa: PLR2004  the setup of its decoder
             if data[at] != wanted:
-                raise Unsupported(f"the codec with object type {data[at]:#04x} is not supported, only {wanted:#04x}")
+                raise Unsupported(f"the codec with object type {data[at]:#04x} is not supported, only {codec}")
             at += 13
         elif tag == 5:  # noqa: PLR2004  the part that belongs to the codec
             return data[at : at + length]

@@ -374,7 +374,7 @@ class VideoDataset(FileDataset):
                 frames, in as many requests. Not with ``every``, ``stride`` or ``fps``.
             track: ID of the video track; default: the first video track of each file.
             audio: Whether to read the first audio track of each file, too, for ``clip.audio``: AAC-LC, Opus, ALAC, FLAC
-                or PCM. Costs its bytes, some 8 bytes of memory for each of its packets, and no request for files whose
+                or PCM. Costs its bytes, 4 to 8 bytes of memory for each of its packets, and no request for files whose
                 tracks are interleaved. A warning counts the files without one.
             labels: Labels of the files by name: ``"folder"``, a pattern with one group, or a function of the name.
             index: URL of an index that ``ps.index(…, format="mp4")`` has written: instead of a read of each file, it is
