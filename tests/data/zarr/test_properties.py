@@ -29,7 +29,7 @@ DTYPES = ["f4", ">f8", "i2", "u1"]
 def pooled():
     """Use memory again whatever its size: these arrays are small."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.data.zarr.chunks.pool._LEAST_BYTES", 1)
+        patch.setattr("penstock.data.reading.pool._LEAST_BYTES", 1)
         yield
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.data.zarr.chunks.pool import MemoryPool
+from penstock.data.reading.pool import MemoryPool
 from penstock.data.zarr.dataset import ZarrDataset
 from penstock.data.zarr.values import Stacking, Values, float_type
 from penstock.errors import Unusable

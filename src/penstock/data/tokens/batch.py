@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from penstock.data.zarr.chunks.pool import BATCHES, MemoryPool
+from penstock.data.reading.pool import BATCHES, MemoryPool
 from penstock.errors import Unusable
 from penstock.tree import tree_map
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.data.reading.pool import MemoryPool
 from penstock.data.video.boxes import CODECS
 from penstock.data.video.frames import join_intervals
-from penstock.data.zarr.chunks.pool import MemoryPool
 from penstock.errors import Damaged, Unsupported, require_extras
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from penstock.data.order.sampling import SamplingPlan, sample_indices
 from penstock.data.order.weighted import WeightedBlocks
 from penstock.data.ranks import share_named
 from penstock.data.reading.iteration import Iterations
+from penstock.data.reading.pool import MemoryPool
 from penstock.data.reading.reading import in_lists
 from penstock.data.zarr.arguments import (
     check_along,
@@ -36,7 +37,7 @@ from penstock.data.zarr.arrays.opening import Manner, open_inputs
 from penstock.data.zarr.arrays.stored import alike
 from penstock.data.zarr.borders import along_of, divide_elements, sides, subset_of
 from penstock.data.zarr.chunks.contents import ZarrContents
-from penstock.data.zarr.chunks.pool import MemoryPool, limits_of, with_blocks
+from penstock.data.zarr.chunks.limits import limits_of, with_blocks
 from penstock.data.zarr.chunks.reading import ZarrMap, ZarrReading, chunk_spans
 from penstock.data.zarr.coordinates import check_places, compare_coordinates
 from penstock.data.zarr.measure import plan_of
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from penstock.data.reading.iteration import PlaceLike
     from penstock.data.zarr.arrays.stored import Missing, StoredArray
     from penstock.data.zarr.borders import Along, Border, Gap
-    from penstock.data.zarr.chunks.pool import Limits
+    from penstock.data.zarr.chunks.limits import Limits
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.plan import ZarrPlan
     from penstock.data.zarr.samples.alignment import Alignment

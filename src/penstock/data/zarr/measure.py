@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.data.order.sampling import SamplingPlan
     from penstock.data.zarr.arrays.stored import StoredArray
     from penstock.data.zarr.chunks.contents import ZarrContents
-    from penstock.data.zarr.chunks.pool import Limits
+    from penstock.data.zarr.chunks.limits import Limits
     from penstock.data.zarr.plan import Picture, Simulated, TrainingSetting, ZarrPlan
 
 _PROCESSES = 16  # simulated processes, spread over all

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from penstock.data.order.schedule import Schedule
-from penstock.data.zarr.chunks.pool import BATCHES
+from penstock.data.reading.pool import BATCHES
 from penstock.display import html_page, panel, size, table
 from penstock.errors import Unusable
 from penstock.values import whole

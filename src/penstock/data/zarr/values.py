@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from penstock.data.zarr.chunks.pool import MemoryPool
+    from penstock.data.reading.pool import MemoryPool
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.samples.arrangement import Arrangement
 

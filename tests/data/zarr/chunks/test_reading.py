@@ -149,7 +149,7 @@ def test_an_operation_is_done_after_the_last_batch_and_cancelled_before(tmp_path
 
 @pytest.mark.parametrize("layout", [WHOLE, SHARDED])
 def test_memory_of_an_epochs_chunks_is_used_by_the_next(tmp_path, layout, monkeypatch):
-    monkeypatch.setattr("penstock.data.zarr.chunks.pool._LEAST_BYTES", 1)
+    monkeypatch.setattr("penstock.data.reading.pool._LEAST_BYTES", 1)
     found = dataset(tmp_path, layout)
     pool = found.contents.pool(found._limits.chunk_bytes)
     free = []

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from penstock.data.reading.pool import MemoryPool
 from penstock.data.zarr.arrays.stored import OwnObjects, StoredArray, check_absent, join_stores, numbered
-from penstock.data.zarr.chunks.pool import MemoryPool
 from penstock.data.zarr.format.codecs import decoder_of
 from penstock.data.zarr.format.layout import ABSENT, bounds, chunk_span, index_span, read_index
 from penstock.data.zarr.format.references import RecentValues

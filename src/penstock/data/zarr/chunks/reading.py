@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.data.order.schedule import Turn
     from penstock.data.zarr.chunks.contents import ZarrContents
-    from penstock.data.zarr.chunks.pool import Limits
+    from penstock.data.zarr.chunks.limits import Limits
     from penstock.data.zarr.samples.extraction import ChunkPart
     from penstock.engine.contracts.fetching import ReadOperation
     from penstock.values import Span

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from penstock.data.reading.pool import MemoryPool
     from penstock.data.zarr.arrays.stored import StoredArray
     from penstock.data.zarr.chunks.contents import ZarrContents
-    from penstock.data.zarr.chunks.pool import Limits, MemoryPool
+    from penstock.data.zarr.chunks.limits import Limits
     from penstock.data.zarr.format.layout import Layout
     from penstock.data.zarr.samples.arrangement import Arrangement
     from penstock.data.zarr.values import Values
