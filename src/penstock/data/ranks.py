@@ -225,7 +225,7 @@ def _make_for_all(group: GroupStore, key: str, make: Callable[[], _T], encode: C
         try:
             _send(group, key, kind, data)
         except (TimedOut, Unreachable) as error:
-            _LOG.warning("the result of this rank cannot be sent to the others, which list for themselves: %s", error)
+            _LOG.warning("the result of this rank cannot be sent to others, which find it for themselves: %s", error)
         ended.set()
     return result
 
@@ -234,8 +234,8 @@ def _send(group: GroupStore, key: str, kind: str, data: bytes) -> None:
     packed = zlib.compress(data, 1)
     if len(packed) > _MOST_BYTES:
         _LOG.warning(
-            "a catalog of %d MiB is too large to be sent to other ranks, which list for themselves: save it with "
-            "Catalog.save, and let all ranks open it",
+            "a result of %d MiB is too large to be sent to other ranks, which find it for themselves: save a catalog "
+            "with Catalog.save, and let all ranks open it",
             len(packed) >> 20,
         )
         kind, packed = "alone", zlib.compress(b"")
