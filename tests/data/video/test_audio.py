@@ -3,15 +3,16 @@
 import numpy as np
 import pytest
 
-from penstock.data.video.audio import Sound, decode_audio, find_packets
+from penstock.data.video.audio import Sound, decode_audio, find_packets, find_pieces
+from penstock.data.video.frames import join_pieces
 from penstock.errors import Damaged, MissingExtra, Unsupported
 from tests.data.video.files import SOUNDS, record, sound, whole_audio
-from tests.data.video.moov import pcm_file, sound_entry, table, walked, wave
+from tests.data.video.moov import file, full, pcm_file, sound_entry, table, walked, wave
 from tests.data.video.test_packets import held_of
 
 
 def decoded(data, found, begin, stop):
-    pieces = found.pieces(*find_packets(found, np.array([begin]), np.array([stop])))
+    pieces = join_pieces(find_pieces(found, np.array([begin]), np.array([stop])))
     return decode_audio(Sound(found, begin, stop), held_of(data, pieces))
 
 
@@ -59,6 +60,28 @@ def test_track_that_begins_later_is_silent_before():
     assert np.array_equal(samples[:, 1536:2304], expected)
     assert not samples[:, :1536].any()
     assert not samples[:, 2304:].any()
+
+
+def test_bytes_between_packets_that_are_far_apart_are_not_read():
+    data = file(
+        [20_000] * 3,
+        per_chunk=(1, 1, 1),
+        gap=100_000,
+        handler="soun",
+        keys=None,
+        stsd=sound_entry(),
+        stts=table("stts", [(15_000, 1)]),
+        stsz=full("stsz", 4, 15_000),
+        stsc=table("stsc", [(1, 5000, 1)]),
+    )
+    found = walked(data, audio=True)[0]
+    for begin, stop, counts in ((0, 15_000, [20_000] * 3), (6000, 6100, [16_384]), (9000, 10_100, [20_000, 16_384])):
+        pieces = join_pieces(find_pieces(found, np.array([begin]), np.array([stop])))
+        assert [end - start for start, end in pieces] == counts
+        at = [data.index(b"mdat") + 4 + number * 120_000 for number in range(3)]
+        expected = b"".join(data[start : start + 20_000] for start in at)
+        wanted = np.frombuffer(expected, "<i2").reshape(-1, 2)[begin:stop].T / np.float32(32768)
+        assert np.array_equal(decoded(data, found, begin, stop), wanted)
 
 
 def test_gap_between_packets_is_silent():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from penstock.data.video.audio_boxes import PCM_KINDS
+from penstock.data.video.frames import join_intervals
 from penstock.data.video.packets import decode_sound
 from penstock.errors import Damaged
 
@@ -48,6 +49,17 @@ def find_packets(table: Table, begins: Ints, stops: Ints) -> tuple[Ints, Ints]:
     return np.clip(firsts, 0, count - 1), np.clip(ends, 1, count)
 
 
+def find_pieces(table: Table, begins: Ints, stops: Ints) -> list[tuple[int, int]]:
+    """Return the byte ranges of the packets that intervals of PCM frames need, without what lies between them."""
+    found: list[tuple[int, int]] = []
+    for first, stop in join_intervals(*find_packets(table, begins, stops)):
+        places, ends = table.places_of(first, stop)
+        apart = np.flatnonzero(places[1:] != ends[:-1]) + 1
+        starts, lasts = places[np.append(0, apart)], ends[np.append(apart, len(ends)) - 1]
+        found += zip(starts.tolist(), lasts.tolist(), strict=True)
+    return found
+
+
 def decode_audio(sound: Sound, held: HeldBytes) -> NDArray[np.float32]:
     """Return the PCM frames of a stretch: float32 in [-1, 1), shape (channels, frames).
 
@@ -55,7 +67,7 @@ def decode_audio(sound: Sound, held: HeldBytes) -> NDArray[np.float32]:
 
     Args:
         sound: The track, and the stretch.
-        held: The bytes of the packets that ``find_packets`` names, and maybe more.
+        held: The bytes that ``find_pieces`` names, and maybe more.
 
     Raises:
         MissingExtra: PyAV is not installed, and the track is not PCM.

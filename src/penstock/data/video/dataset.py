@@ -14,7 +14,7 @@ from penstock.data.catalog.discovery.shards import find_shards
 from penstock.data.catalog.labels import check_rule
 from penstock.data.ranks import share_named
 from penstock.data.reading.sample import Sample
-from penstock.data.video.audio import Sound, decode_audio, find_packets
+from penstock.data.video.audio import Sound, decode_audio, find_pieces
 from penstock.data.video.boxes import rescale
 from penstock.data.video.frame_dataset import FileDataset, label_files, list_urls
 from penstock.data.video.frames import NO_AUDIO, VideoFormat, Videos, join_pieces, open_videos
@@ -282,8 +282,7 @@ class ClipWindows(FileWindows):
         pieces = table.pieces(*table.needs(np.unique(frames)))
         if self.videos.audio is not None:
             sound = self.videos.audio.table(file)
-            packets = find_packets(sound, *self._find_sound(table, sound, frames))
-            pieces = join_pieces([*pieces, *sound.pieces(*packets)])
+            pieces = join_pieces([*pieces, *find_pieces(sound, *self._find_sound(table, sound, frames))])
         return [self._span(file, start, end) for start, end in pieces if start < end]
 
     def make_clip(self, sample: int, held: Held) -> Clip:
@@ -374,7 +373,7 @@ class VideoDataset(FileDataset):
                 frames, in as many requests. Not with ``every``, ``stride`` or ``fps``.
             track: ID of the video track; default: the first video track of each file.
             audio: Whether to read the first audio track of each file, too, for ``clip.audio``: AAC-LC, Opus, ALAC, FLAC
-                or PCM. Costs its bytes, 4 to 8 bytes of memory for each of its packets, and no request for files whose
+                or PCM. Costs its bytes, some 16 bytes of memory for each of its packets, and no request for files whose
                 tracks are interleaved. A warning counts the files without one.
             labels: Labels of the files by name: ``"folder"``, a pattern with one group, or a function of the name.
             index: URL of an index that ``ps.index(…, format="mp4")`` has written: instead of a read of each file, it is
