@@ -67,11 +67,6 @@ def test_deltas_are_rounded_to_rows():
         ({"delta_timestamps": {"action": []}}, "must be finite seconds, at least one"),
         ({"delta_timestamps": {"action": 0.1}}, "must be a list of seconds"),
         ({"delta_timestamps": {"action": [np.inf]}}, "must be finite seconds"),
-        (
-            {"delta_timestamps": {"action": range(4)}},
-            r"must be seconds, and 0, 1, 2, … are rows: divide them by fps=10",
-        ),
-        ({"delta_timestamps": {"action": np.arange(-2, 1)}}, "and -2, -1, 0, … are rows"),
         ({"delta_timestamps": [0.1]}, "must map features to lists of seconds"),
         ({"delta_timestamps": {"action": [0.0]}, "fields": ["index"]}, "unknown feature 'action'; features are index"),
         ({"episodes": []}, "must name at least one episode"),
@@ -89,3 +84,12 @@ def test_deltas_are_rounded_to_rows():
 def test_invalid_argument_is_unusable(tmp_path, options, says):
     with pytest.raises(Unusable, match=says):
         ps.LeRobotDataset(put_robot(tmp_path, robot()), **options)
+
+
+def test_whole_seconds_in_a_row_are_taken_with_a_line_in_the_log(caplog):
+    assert check_deltas({"action": [-1, 0]}, {"action": None}, 10, 1e-4)["action"].tolist() == [-10, 0]
+    assert not caplog.messages
+    assert check_deltas({"action": range(4)}, {"action": None}, 10, 1e-4)["action"].tolist() == [0, 10, 20, 30]
+    assert caplog.messages == [
+        "delta_timestamps['action'] are seconds, 0 to 3 of them: if rows are meant, divide by fps=10"
+    ]

@@ -6,6 +6,7 @@ import hashlib
 import json
 from functools import cached_property
 from itertools import pairwise
+from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
 _NOW = np.zeros(1, np.int64)
 _MOST_DELTAS = 1 << 20
-_MOST_SECONDS = 2  # whole numbers in a row; more are rows, by mistake
+_MOST_SECONDS = 2  # whole numbers in a row; more may be rows by mistake
+_LOG = getLogger("penstock")
 
 
 class RobotSamples(ClipContents):
@@ -187,9 +189,9 @@ def check_deltas(given: object, known: Mapping[str, Any], fps: float, tolerance_
         except (TypeError, ValueError):
             raise Unusable(f"delta_timestamps[{key!r}] must be a list of seconds, got {seconds!r:.100}") from None
         if len(listed) > _MOST_SECONDS and np.asarray(listed).dtype.kind in "iu" and (np.diff(times) == 1).all():
-            raise Unusable(
-                f"delta_timestamps[{key!r}] must be seconds, and {listed[0]}, {listed[1]}, {listed[2]}, … are rows: "
-                f"divide them by fps={fps:g}; for whole seconds, pass floats"
+            _LOG.warning(
+                "delta_timestamps[%r] are seconds, %s to %s of them: if rows are meant, divide by fps=%g",
+                *(key, listed[0], listed[-1], fps),
             )
         if not len(times) or not np.isfinite(times).all() or np.abs(times * fps).max(initial=0) > _MOST_DELTAS:
             raise Unusable(f"delta_timestamps[{key!r}] must be finite seconds, at least one, got {seconds!r:.100}")
