@@ -42,7 +42,7 @@ def test_each_change_of_a_byte_is_found(made):
     made.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     _, [vectors] = read_vectors(KIND, made, None)
     assert all(map(np.array_equal, (each.values for each in vectors), VECTORS[:3]))
-    with pytest.raises(ChecksumMismatch, match="the index of videos does not match its SHA-256: make it again"):
+    with pytest.raises(ChecksumMismatch, match="the index of media files does not match its SHA-256: make it again"):
         read_vectors(KIND, made, None, 2)
     with pytest.raises(Damaged, match="its header describes"):
         read_vectors(KIND, made, None, 3)
@@ -66,12 +66,14 @@ def written_with_length(tmp_path, count):
 
 
 def test_other_kinds_and_versions_are_refused_by_name(made):
-    with pytest.raises(Damaged, match="not a plan of packed rows, but an index of videos: make it again") as caught:
+    with pytest.raises(
+        Damaged, match="not a plan of packed rows, but an index of media files: make it again"
+    ) as caught:
         read_vectors(OTHER, made, None)
     assert caught.value.url.endswith("/a")
-    with pytest.raises(Unusable, match=re.escape("the index of videos has version 3, known is 2: make it again")):
+    with pytest.raises(Unusable, match=re.escape("the index of media files has version 3, known is 2: make it again")):
         read_vectors(KIND._replace(version=2), made, None)
-    with pytest.raises(Damaged, match="cannot read an index of videos: rows must be a text"):
+    with pytest.raises(Damaged, match="cannot read an index of media files: rows must be a text"):
         read_vectors(KIND._replace(form={"rows": str}), made, None)
     with pytest.raises(NotFound):
         read_vectors(KIND, made.parent / "b", None)

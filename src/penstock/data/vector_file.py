@@ -1,4 +1,4 @@
-"""Files of vectors: plans of packed rows, and indexes of videos. One process makes such a file, and many open it.
+"""Files of vectors: plans of packed rows, and indexes of media files. One process makes such a file, and many open it.
 
 The file: 16 bytes of magic; the header's length (uint64) and SHA-256; the header, JSON; then the vectors as they are in
 memory, each beginning at a multiple of 64 bytes after the header. They are in one section or more: the header has the
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from penstock.source import Reader
 
 _MAGIC = b"\x89penstock.%b\r\n\x1a"
-_KINDS = {_MAGIC % b"cat": "a catalog", _MAGIC % b"pak": "a plan of packed rows", _MAGIC % b"vid": "an index of videos"}
+_KINDS = {
+    _MAGIC % b"cat": "a catalog",
+    _MAGIC % b"pak": "a plan of packed rows",
+    _MAGIC % b"vid": "an index of media files",
+}
 _START = struct.Struct("<16sQ32s")
 _ALIGN = 64
 _HEAD_BYTES = 64 << 10  # of the first read

@@ -34,6 +34,7 @@ from penstock.data.catalog.discovery.stated import INDEX, named_files, read_stat
 from penstock.data.catalog.labels import check_rule
 from penstock.data.catalog.saved import Saved, is_catalog, load
 from penstock.data.shards.registry import format_of
+from penstock.data.video.frames import AudioFormat, VideoFormat
 from penstock.data.video.saved import save_index
 from penstock.engine.listing.select import Leftovers, globs
 from penstock.errors import AlreadyExists, Changed, ConfigError, Damaged, PenstockError, Unusable, require_extras
@@ -94,11 +95,11 @@ def index(
     store: StoreOptions | str | None = None,
 ) -> TokenDataset: ...
 @overload
-def index(  # type: ignore[overload-overlap]  # "mp4" is no other format
+def index(  # type: ignore[overload-overlap]  # no other format has these names
     url: str | os.PathLike[str],
     dest: str | os.PathLike[str],
     *,
-    format: Literal["mp4"],
+    format: Literal["mp4", "audio"],
     track: int | None = None,
     progress: bool | None = None,
     store: StoreOptions | str | None = None,
@@ -185,7 +186,7 @@ def index(  # noqa: PLR0913  each is named in the call
     ``format="mp4"`` reads the tables of frames of MP4 and MOV files, and writes them to an index, with which
     ``VideoDataset.from_shards(url, index=dest)`` opens without a request for each file. One process makes it, without a
     job, and writes it once all files were read. Repeated with the same ``dest``, it reads only files that are new, or
-    were replaced since.
+    were replaced since. ``format="audio"`` does the same for sound files and ``AudioDataset``.
 
     A listing that was killed or interrupted resumes when it is called again with the same arguments, unless
     ``restart`` is set. The entries found so far are in ``<dest>.partial`` or, if ``dest`` is not on this machine, in
@@ -204,8 +205,8 @@ def index(  # noqa: PLR0913  each is named in the call
         labels: Rule of labels, as for ``Catalog.scan`` and ``Catalog.from_shards``.
         versions: Record version ids, as for ``Catalog.scan`` and ``Catalog.from_shards``; not with ``job``.
         restart: Start over; not with ``job``, whose records are deleted for that.
-        format: Format of the shards, as for ``Catalog.from_shards``, or ``"packing"`` or ``"mp4"``; default: objects
-            are listed.
+        format: Format of the shards, as for ``Catalog.from_shards``, or ``"packing"``, ``"mp4"`` or ``"audio"``;
+            default: objects are listed.
         fields: Fields of each sample in shards, as for ``Catalog.from_shards``.
         key: Rule by which names of members form samples, as there.
         missing: Samples that lack a field, as there.
@@ -215,7 +216,7 @@ def index(  # noqa: PLR0913  each is named in the call
         pack: How these are packed, as for ``TokenDataset.from_shards``.
         longer: What becomes of documents longer than a row, as there.
         dtype: Type of the tokens, as there.
-        track: ID of the video track, as for ``VideoDataset.from_shards``; with ``format="mp4"``.
+        track: ID of the video or audio track, as for ``VideoDataset.from_shards``; with ``"mp4"`` and ``"audio"``.
         job: Folder for the records, for shards; the catalog is written once all parts are done.
         part: This process's share of the parts, such as ``"3/16"``; with ``job``.
         on: Ray cluster that does the parts; with ``job``.
@@ -225,13 +226,14 @@ def index(  # noqa: PLR0913  each is named in the call
 
     Returns:
         The catalog; None if a ``part`` of a job is done, and others have parts left. With ``format="packing"``, the
-        dataset of the rows. With ``format="mp4"``, the numbers of ``files`` and ``frames``, and the bytes of all frames
-        (``frame_bytes``).
+        dataset of the rows. With ``"mp4"`` and ``"audio"``, the numbers of ``files`` and ``frames``, and the
+        bytes of these (``frame_bytes``).
 
     Raises:
         NotFound: No object or shard was found; nothing was written.
         Damaged: A shard contradicts its format; the shards before it are kept for the next call.
-        AlreadyExists: ``dest`` exists, and is not a catalog; or not a plan or an index of videos, if one is written.
+        AlreadyExists: ``dest`` exists, and is not a catalog; or not a plan or an index of media files, if one is
+            written.
         Unusable: An object has no label; another process lists into the same file; the disk is full; or
             ``job`` is given for objects, or with arguments that no record can hold.
 
@@ -250,9 +252,9 @@ def index(  # noqa: PLR0913  each is named in the call
     packing = length, pack, longer, dtype
     if format != "packing" and packing != (None, "best-fit", "cut", None):
         raise Unusable("length=, pack=, longer= and dtype= are for packed rows: pass format='packing' with them")
-    if format != "mp4" and track is not None:
-        raise Unusable("track= is of videos: pass format='mp4' with it")
-    if format in ("packing", "mp4"):
+    if format not in ("mp4", "audio") and track is not None:
+        raise Unusable("track= is of videos and sound: pass format='mp4' or format='audio' with it")
+    if format in ("packing", "mp4", "audio"):
         others = {**how.given((*_OF_SHARDS, "labels")), "versions": versions, "restart": restart}
         others |= {"job": job, "part": part, "on": on, "processes": processes != 1}
         if given := [name for name, value in others.items() if value]:
@@ -261,7 +263,9 @@ def index(  # noqa: PLR0913  each is named in the call
             )
         if format == "packing":
             return _index_packing(url, dest, packing, store)
-        videos = save_index(url, dest, None if track is None else whole(track, "track", 1), store, progress=progress)
+        number = None if track is None else whole(track, "track", 1)
+        form = AudioFormat(number) if format == "audio" else VideoFormat(number)
+        videos = save_index(url, dest, form, store, progress=progress)
         return {"files": len(videos), "frames": int(videos.counts.sum()), "frame_bytes": videos.frame_bytes}
     if job is None:
         require_job(part, on, processes)

@@ -146,7 +146,7 @@ def test_index_of_videos_is_written_and_brought_up_to_date(penstock, tmp_path):
     for number in (1, 2):
         (tmp_path / "videos" / f"{number}.mp4").write_bytes(kind("two video tracks"))
         done = penstock(*words, "--track", "2")
-        text = f"{number} video{'s' if number > 1 else ''}, {60 * number} frames"
+        text = f"{number} file{'s' if number > 1 else ''}, {60 * number} frames"
         assert done.stdout == f"{tmp_path}/videos.index: {text}\n", done.stderr
     found = json.loads(penstock(*words, "--json").stdout)
     assert (found["files"], found["frames"], found["index"]) == (2, 120, f"{tmp_path}/videos.index")

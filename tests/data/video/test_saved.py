@@ -205,8 +205,8 @@ def test_new_and_replaced_videos_are_read_with_a_line_in_the_log_and_lost_ones_l
     dataset, made = bucket.made(bucket.open)
     assert made[1:] == [1, 1 + 2]
     [message] = caplog.messages
-    assert message.startswith(f"2 of 40 videos are read now, since the index {bucket.name} does not have them: ")
-    assert "videos/07.mp4 was replaced; index the videos again, by ps.index(" in message
+    assert message.startswith(f"2 of 40 files are read now, since the index {bucket.name} does not have them: ")
+    assert "videos/07.mp4 was replaced; index the files again, by ps.index(" in message
     plain = bucket.open(indexed=False)
     assert dataset.contents.digest == plain.contents.digest
     assert all(map(alike, dataset, plain))
@@ -246,11 +246,11 @@ def test_index_of_other_videos_is_refused(folder, index, tmp_path):
     for number in range(4):
         # The same bytes in another version.
         (folder / f"{number}.mp4").write_bytes((folder / f"{number}.mp4").read_bytes())
-    with pytest.raises(Changed, match=r"the index is of other videos: .*/0\.mp4 was replaced; index the videos again"):
+    with pytest.raises(Changed, match=r"the index is of other files: .*/0\.mp4 was replaced; index the files again"):
         opened(folder, index)
     other = tmp_path / "other"
     folder.rename(other)
-    with pytest.raises(Changed, match=r"other/0\.mp4 is new; index the videos again, by ps\.index\(…, format='mp4'\)"):
+    with pytest.raises(Changed, match=r"other/0\.mp4 is new; index the files again, by ps\.index\(…, format='mp4'\)"):
         opened(other, index)
 
 
@@ -273,13 +273,13 @@ def test_other_files_in_the_place_of_an_index_are_refused_by_name(folder, index,
     (folder / "tokens.bin").write_bytes(bytes(4000))
     ps.index(f"{folder}/", catalog := tmp_path / "objects.catalog", include="*.mp4")
     (folder / "tokens.bin").unlink()
-    with pytest.raises(Damaged, match="not an index of videos, but a catalog: index the videos again"):
+    with pytest.raises(Damaged, match="not an index of media files, but a catalog: index the files again"):
         opened(folder, catalog)
-    with pytest.raises(Damaged, match="not an index of videos, but another file"):
+    with pytest.raises(Damaged, match="not an index of media files, but another file"):
         opened(folder, folder / "0.mp4")
     for mine in (catalog, folder / "0.mp4"):
         before = mine.read_bytes()
-        with pytest.raises(AlreadyExists, match="cannot write the index of videos: the existing file is not one"):
+        with pytest.raises(AlreadyExists, match="cannot write the index of media files: the existing file is not one"):
             made(folder, mine)
         assert mine.read_bytes() == before
     made(folder, index)
@@ -287,7 +287,7 @@ def test_other_files_in_the_place_of_an_index_are_refused_by_name(folder, index,
         ps.Catalog.open(index)
     with pytest.raises(AlreadyExists, match="not a catalog"):
         ps.index(f"{folder}/", index)
-    with pytest.raises(Damaged, match="not a plan of packed rows, but an index of videos: make it again"):
+    with pytest.raises(Damaged, match="not a plan of packed rows, but an index of media files: make it again"):
         ps.TokenDataset.from_shards(f"{folder}/", length=4, pack="best-fit", plan=index)
     with pytest.raises(PenstockError):
         opened(folder, ps.Catalog.open(catalog))
@@ -310,7 +310,7 @@ def test_other_files_in_the_place_of_an_index_are_refused_by_name(folder, index,
         ({"include": "*.mp4"}, "include= and exclude= are for objects"),
         ({"length": 5}, "length=, pack=, longer= and dtype= are for packed rows"),
         ({"track": 0}, "track must be 1 or more"),
-        ({"format": None, "track": 1}, "track= is of videos: pass format='mp4' with it"),
+        ({"format": None, "track": 1}, "track= is of videos and sound: pass format='mp4' or format='audio'"),
     ],
 )
 def test_wrong_arguments_of_an_index_are_refused(folder, index, options, message):
@@ -392,7 +392,7 @@ def test_damaged_and_forged_indexes_are_refused(folder, index):
         return opened(folder, index)
 
     assert len(forged(lambda *_: None)) == len(opened(folder))
-    with pytest.raises(Unusable, match="the index of videos has version 2, known is 1: index the videos again"):
+    with pytest.raises(Unusable, match="the index of media files has version 2, known is 1: index the files again"):
         forged(lambda header, _: header.update(version=2))
     with pytest.raises(Damaged, match="its header describes"):
         forged(lambda _, body: body + bytes(64))
@@ -403,10 +403,10 @@ def test_damaged_and_forged_indexes_are_refused(folder, index):
     with pytest.raises(Damaged, match="contradict one another"):
         forged(lambda header, _: header["sections"][0]["vectors"][0].__setitem__(0, "<u8"))
     # Sizes are compared with the files.
-    with pytest.raises(Changed, match="other videos"):
+    with pytest.raises(Changed, match="other files"):
         forged(lambda header, _: header.update(sizes=[1 << 40] * 4))
     # Names lead nowhere: they are only compared with those of the listing.
-    with pytest.raises(Changed, match="other videos"):
+    with pytest.raises(Changed, match="other files"):
         forged(lambda header, _: header.update(names=[f"../{each}" for each in header["names"]]))
 
 
@@ -616,6 +616,32 @@ def test_tables_of_every_kind_of_sound_agree(tmp_path):
     videos = open_videos(find_shards(f"{tmp_path}/", AudioFormat(), {}, None))
     assert len(videos) == len(SOUNDS) + len(FILMS)
     assert _tables_agree([each.values for each in videos.vectors], _AUDIO_TYPES, np.array(videos.sizes))
+
+
+def test_index_of_sound_files_opens_their_windows(tmp_path, index, caplog):
+    for name in ("pcm_s24le, wav", "aac, ipod, mono, 16 kHz"):
+        (tmp_path / f"{len(name)}.{name[-3:] if 'wav' in name else 'm4a'}").write_bytes(sound(name))
+    (tmp_path / "film.mp4").write_bytes(film_of("interleaved"))
+    counts = ps.index(f"{tmp_path}/", index, format="audio")
+
+    def windows(**options):
+        return ps.AudioDataset.from_shards(f"{tmp_path}/", seconds=0.25, **options)
+
+    plain, indexed = windows(), windows(index=index)
+    assert counts["files"] == 3
+    assert counts["frames"] == plain.windows.videos.counts.sum()
+    assert indexed.contents.digest == plain.contents.digest
+    assert all(torch.equal(one.audio, other.audio) for one, other in zip(indexed, plain, strict=True))
+    assert not caplog.messages
+    (tmp_path / "film2.mp4").write_bytes(film_of("interleaved"))
+    assert windows(index=index).contents.digest == windows().contents.digest
+    assert "1 of 4 files are read now" in caplog.text
+    # Each index is of the datasets of its format.
+    with pytest.raises(Unusable, match="the index is of format='audio', not of format='mp4': index the files again"):
+        opened(tmp_path, index)
+    ps.index(f"{tmp_path}/", index, format="mp4")
+    with pytest.raises(Unusable, match="the index is of format='mp4', not of format='audio'"):
+        windows(index=index)
 
 
 def test_audio_that_cannot_be_read_is_an_error_only_where_it_is_wanted(folder, index, caplog):

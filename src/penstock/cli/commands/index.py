@@ -61,7 +61,7 @@ def write_index(
     longer: Annotated[str | None, Option(metavar="cut|leave-out|refuse", help="Documents longer than a row.")] = None,
     dtype: Annotated[str | None, Option(metavar="uint16|…", help="Type of the tokens of --format packing.")] = None,
     track: Annotated[
-        int | None, Option(metavar="ID", help="Video track, for --format mp4; default: the first.")
+        int | None, Option(metavar="ID", help="Track, for --format mp4 and audio; default: the first.")
     ] = None,
     include: IncludeUrl = None,
     exclude: Exclude = None,
@@ -77,8 +77,8 @@ def write_index(
 
     With --format, the catalog is of the samples inside the shards there. Repeat an interrupted command to continue it.
     With --format packing, FILE is a plan of rows of --length tokens, for TokenDataset.from_shards(plan=FILE).
-    With --format mp4, FILE is an index of videos, for VideoDataset.from_shards(index=FILE); repeated, the command reads
-    only videos that are new or were replaced.
+    With --format mp4 or audio, FILE is an index of the files, for VideoDataset.from_shards(index=FILE) or AudioDataset;
+    repeated, the command reads only files that are new or were replaced.
     Exit code 1 if there are no objects.
     """
     if refresh and restart:
@@ -97,7 +97,7 @@ def write_index(
     else:
         with aside(parts.get("on")):
             catalog = ps.index(url, to, store=store, restart=restart, **how, **parts)
-    show = {"packing": _show_plan, "mp4": _show_videos}.get(kind or "", show_index)
+    show = {"packing": _show_plan, "mp4": _show_videos, "audio": _show_videos}.get(kind or "", show_index)
     show(catalog, as_json=json, url=url, to=to)
 
 
@@ -123,13 +123,13 @@ def _show_plan(rows: Any, *, as_json: bool, url: str, to: str) -> None:  # noqa:
 
 def _show_videos(counts: Any, *, as_json: bool, url: str, to: str) -> None:  # noqa: ANN401  as the others
     """Write the numbers of indexed videos and of their frames."""
-    text = f"{to}: {counted(counts['files'], 'video')}, {counted(counts['frames'], 'frame')}"
+    text = f"{to}: {counted(counts['files'], 'file')}, {counted(counts['frames'], 'frame')}"
     write_row({"url": url, "index": to, **counts}, text, as_json=as_json)
 
 
 def _refresh_catalog(url: str, to: str, how: dict[str, Any], store: Store) -> "ps.Catalog":
     """Bring the catalog in ``to`` up to date; only keys that sort after its last key are listed."""
-    if how.get("format") in ("packing", "mp4"):
+    if how.get("format") in ("packing", "mp4", "audio"):
         raise Unusable(f"--refresh is for catalogs: repeat the command without it for --format {how['format']}")
     its = None if parse(to).local else store
     known = open_saved(to, its)

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 
-from penstock.data.catalog.discovery.shards import find_shards
 from penstock.data.catalog.labels import check_rule
-from penstock.data.ranks import share_named
 from penstock.data.reading.sample import Sample
 from penstock.data.video.audio import Sound, decode_audio, find_packets, find_pieces
 from penstock.data.video.frame_dataset import FileDataset, label_files, list_urls
-from penstock.data.video.frames import NO_AUDIO, AudioFormat, Videos, join_pieces, open_videos
+from penstock.data.video.frames import NO_AUDIO, AudioFormat, Videos, join_pieces
 from penstock.data.video.packets import HeldBytes
 from penstock.data.video.reading import FileWindows
+from penstock.data.video.saved import open_indexed
 from penstock.errors import Unusable, public_url
 from penstock.values import whole
 
@@ -229,6 +228,7 @@ class AudioDataset(FileDataset):
         stride: float | None = None,
         track: int | None = None,
         labels: Rule | None = None,
+        index: str | os.PathLike[str] | None = None,
         transform: Callable[[AudioClip], Any] | None = None,
         store: StoreOptions | str | None = None,
     ) -> Self:
@@ -248,6 +248,8 @@ class AudioDataset(FileDataset):
             stride: Seconds from the beginning of a window to that of the next; default: ``seconds``, end to end.
             track: ID of the audio track; default: the first audio track of each file. WAV files have one.
             labels: Labels of the files by name: ``"folder"``, a pattern with one group, or a function of the name.
+            index: URL of an index that ``ps.index(…, format="audio")`` has written, and which is read in place of each
+                file: see ``VideoDataset.from_shards``.
             transform: Function from a ``ps.AudioClip`` to a value, such as ``lambda each: (each.audio, each.label)``.
             store: Options, or the name of a profile; default: environment and profile.
 
@@ -257,7 +259,8 @@ class AudioDataset(FileDataset):
         Raises:
             Unusable: An argument is invalid, or no file is long enough.
             NotFound: There are no sound files.
-            Damaged: A file was cut short, or contradicts itself.
+            Damaged: A file was cut short, or contradicts itself; or ``index`` does.
+            Changed: None of the files is in ``index``.
             Unsupported: A file has no audio track, is FLAC or MP3 by itself, encrypted, of another codec, or has PCM in
                 fragments; the text says what to do.
 
@@ -271,10 +274,7 @@ class AudioDataset(FileDataset):
         form = AudioFormat(None if track is None else whole(track, "track", 1))
         check_rule(labels)
         given = list_urls(urls)
-        videos = share_named(
-            *(given, store, "audio of", form),
-            lambda: open_videos(find_shards(given, form, {}, store)),
-        )
+        videos = open_indexed(given, form, index, store)
         windows = AudioWindows(videos, (*shape, form.track), label_files(videos, labels))
         if not len(windows):
             longest = (videos.counts / videos.column("scale")).max()

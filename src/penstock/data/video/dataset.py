@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 import torch
 
-from penstock.data.catalog.discovery.shards import find_shards
 from penstock.data.catalog.labels import check_rule
-from penstock.data.ranks import share_named
 from penstock.data.reading.sample import Sample
 from penstock.data.video.audio import Sound, decode_audio, find_pieces
 from penstock.data.video.boxes import rescale
 from penstock.data.video.frame_dataset import FileDataset, label_files, list_urls
-from penstock.data.video.frames import NO_AUDIO, VideoFormat, Videos, join_pieces, open_videos
+from penstock.data.video.frames import NO_AUDIO, VideoFormat, Videos, join_pieces
 from penstock.data.video.packets import HeldBytes, decode_frames
 from penstock.data.video.reading import FileWindows
 from penstock.data.video.saved import open_indexed
@@ -412,12 +410,7 @@ class VideoDataset(FileDataset):
         form = VideoFormat(None if track is None else whole(track, "track", 1), switch(audio, "audio"))
         check_rule(labels)
         given = list_urls(urls)
-        if index is not None:
-            videos = open_indexed(given, form, index, store)
-        else:
-            videos = share_named(
-                *(given, store, "videos of", form), lambda: open_videos(find_shards(given, form, {}, store))
-            )
+        videos = open_indexed(given, form, index, store)
         if videos.audio is not None and (silent := int((videos.audio.column("scale") == 0).sum())):
             _LOG.warning("%s of %s files have no audio track: audio of their clips is empty", silent, len(videos))
         shape = ClipShape(count, step, apart, rate, form.track)

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from penstock.options import StoreOptions
 
 _LOG = getLogger("penstock")
-_AGAIN = "index the videos again, by ps.index(…, format='mp4')"
-_FORM = {"track": (COUNT, None), "base": str, "names": [str], "sizes": [COUNT], "etags": [str]}
+_AGAIN = "index the files again, by ps.index(…, format='mp4'), for sound 'audio'"
+_FORM = {"format": str, "track": (COUNT, None), "base": str, "names": [str], "sizes": [COUNT], "etags": [str]}
 _KIND = FileKind(b"vid", 1, _FORM, _AGAIN)
 _WIDE = {"<u4", "<i8"}
 # Of the numbers, the setups, the borders, and the vectors of a ``Table``.
@@ -66,20 +66,20 @@ class _BothFormat(VideoFormat):
 def save_index(
     url: str | os.PathLike[str],
     dest: str | os.PathLike[str],
-    track: int | None,
+    form: VideoFormat,
     store: StoreOptions | str | None,
     *,
     progress: bool | None,
 ) -> Videos:
-    """Write the index of videos; those that an earlier index at ``dest`` has are not read again."""
+    """Write the index of videos or sound files; those that an earlier index at ``dest`` has are not read again."""
     exists = has_file(_KIND, dest, store)
-    shards = find_shards(url, _BothFormat(track), {}, store)
+    shards = find_shards(url, form if form.name == "audio" else _BothFormat(form.track), {}, store)
     held: tuple[Videos, list[int]] | None = None
     if exists:
         # A damaged index, or one of another version or track, is written anew.
         with suppress(Damaged, Unusable):
             held = _read_index(dest, shards, store)
-    with bar("indexing videos", len(shards.found), sum(each.size for each in shards.found), shown=progress) as count:
+    with bar("indexing files", len(shards.found), sum(each.size for each in shards.found), shown=progress) as count:
         if held is None:
             videos = open_videos(shards)
         else:
@@ -88,10 +88,11 @@ def save_index(
             videos = _join(shards, *held, _read_missing(shards, held[1]))
     if "" in videos.etags:
         key = videos.keys[videos.etags.index("")]
-        raise Unusable("the video has no ETag, by which an index knows versions", url=videos.source.url(key))
+        raise Unusable("the file has no ETag, by which an index knows versions", url=videos.source.url(key))
     names = [key[len(videos.base) :] for key in videos.keys]
-    about = {"track": track, "base": videos.base, "names": names, "sizes": videos.sizes, "etags": videos.etags}
-    sections = [[each.values for each in part.vectors] for part in (videos, cast("Videos", videos.audio))]
+    about: dict[str, Any] = {"format": form.name, "track": form.track, "base": videos.base}
+    about |= {"names": names, "sizes": videos.sizes, "etags": videos.etags}
+    sections = [[each.values for each in part.vectors] for part in (videos, videos.audio) if part is not None]
     write_vectors(_KIND, dest, about, sections, store)
     return videos
 
@@ -108,14 +109,18 @@ def open_listed(shards: Shards, index: str | os.PathLike[str] | None, store: Sto
 def open_indexed(
     urls: Any,  # noqa: ANN401  as find_shards takes them
     form: VideoFormat,
-    index: str | os.PathLike[str],
+    index: str | os.PathLike[str] | None,
     store: StoreOptions | str | None,
 ) -> Videos:
-    """Return the tables of videos: those of an index without a request, others are read, with a line in the log.
+    """Return the tables of files: those of an index without a request, others are read, with a line in the log.
 
-    Of a process group, one rank lists the videos, and reads those others. Each rank reads the index, which may be too
+    Of a process group, one rank lists the files, and reads those others. Each rank reads the index, which may be too
     large for the group's store; processes of a node share a large one.
     """
+    if index is None:
+        return share_named(
+            *(urls, store, f"{form.name} files of", form), lambda: open_videos(find_shards(urls, form, {}, store))
+        )
     held: list[tuple[Videos, list[int]]] = []
 
     def find_missing() -> tuple[Shards, Videos | None]:
@@ -124,7 +129,7 @@ def open_indexed(
         _report_missing(shards, *held[0], index)
         return shards, _read_missing(shards, held[0][1])
 
-    shards, missing = share_named([urls, index], store, "indexed videos of", form, find_missing)
+    shards, missing = share_named([urls, index], store, f"indexed {form.name} files of", form, find_missing)
     saved, places = held[0] if held else _read_index(index, shards, store)
     return _join(shards, saved, places, missing)
 
@@ -138,9 +143,9 @@ def _report_missing(shards: Shards, saved: Videos, places: list[int], index: str
             # A read of this file says why.
             cause = "has audio that cannot be read"
         elif missing == len(places):
-            raise Changed(f"the index is of other videos: {shard.key} {cause}; {_AGAIN}", url=where)
+            raise Changed(f"the index is of other files: {shard.key} {cause}; {_AGAIN}", url=where)
         _LOG.warning(
-            "%s of %s videos are read now, since the index %s does not have them: %s %s; %s, which reads these alone",
+            "%s of %s files are read now, since the index %s does not have them: %s %s; %s, which reads these alone",
             *(f"{missing:,}", f"{len(places):,}", where, shard.key, cause, _AGAIN),
         )
 
@@ -177,19 +182,23 @@ def _read_index(
     """Return the indexed videos, and the place among them of each of ``shards``; -1: this version is not there."""
     form = cast("VideoFormat", shards.format)
     found, sections = read_vectors(_KIND, index, store, 1 + form.audio)
+    url = public_url(parse(index).url)
+    for name, mine, wanted in (("format", found["format"], form.name), ("track", found["track"], form.track)):
+        if mine != wanted:
+            raise Unusable(f"the index is of {name}={mine!r}, not of {name}={wanted!r}: {_AGAIN}", url=url)
     files = [*zip(found["names"], found["sizes"], found["etags"], strict=False)]
-    wanted, url = form.track, public_url(parse(index).url)
-    if found["track"] != wanted:
-        raise Unusable(f"the index is of track={found['track']}, not of track={wanted}: {_AGAIN}", url=url)
     if not files or {len(found[name]) for name in ("names", "sizes", "etags")} != {len(files)}:
         raise Damaged(f"the index has different numbers of names, sizes and ETags, or none: {_AGAIN}", url=url)
     file_bytes = np.array(found["sizes"], np.int64)
-    for vectors, types in zip(sections, (_TYPES, _AUDIO_TYPES), strict=False):
+    alone = form.name == "audio"
+    for vectors, types in zip(sections, (_AUDIO_TYPES,) if alone else (_TYPES, _AUDIO_TYPES), strict=False):
         if not _tables_agree([each.values for each in vectors], types, file_bytes):
             raise Damaged(f"the tables of the index contradict one another: {_AGAIN}", url=url)
     listed = shards._replace(found=[Shard(found["base"] + name, *rest) for name, *rest in files])
     places = {each: number for number, each in enumerate(listed.found) if each.etag}
     videos = Videos.of_vectors(listed, sections[0])
+    if alone and not videos.column("scale").all():
+        raise Damaged(f"the index has a file without sound: {_AGAIN}", url=url)
     if form.audio:
         videos.audio = Videos.of_vectors(listed, sections[1])
         if not isinstance(form, _BothFormat):
