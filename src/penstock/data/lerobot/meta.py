@@ -158,8 +158,7 @@ def _choose_features(
     if missing := [name for name in INDEXES if name not in known]:
         raise Damaged(f"the features lack {missing[0]!r}, which each LeRobot dataset has", url=url)
     for name in fields or ():
-        if name != "task":
-            check_feature(name, known, "fields", url)
+        check_feature(name, (*known, "task"), "fields", url)
     features, cameras = {}, list[str]()
     for name, each in known.items():
         if fields is not None and name not in fields:
