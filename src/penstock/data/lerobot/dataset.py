@@ -49,8 +49,8 @@ class LeRobotDataset(FrameDataset):
     Args:
         url: The folder of the dataset, which has ``meta/info.json``.
         delta_timestamps: For each feature, seconds before (negative) and after the present row from which its values
-            are, as multiples of 1/fps; times outside of the episode get its first or last row. Three whole numbers in
-            a row are refused, since ``range(16)`` counts rows. Default: the present row alone.
+            are, as multiples of 1/fps; times outside of the episode get its first or last row. Default: the present
+            row alone.
         episodes: Numbers of the episodes to take; their order does not matter. Default: all.
         tolerance_s: Largest distance in seconds between the time of a row and the frame that belongs to it, and
             between a delta and a multiple of 1/fps.
