@@ -146,6 +146,25 @@ def test_spread_frames_of_a_long_file_cost_little_of_it(s3_faults):
     assert sum(span.stop - span.start for span in clips.contents.spans_of(0, 1)) < len(data) / 40
 
 
+@pytest.mark.parametrize(("size", "expected"), [((20, 50), (20, 50)), ((32,), (32, 48)), ((90,), (90, 135))])
+def test_resized_frames_are_those_that_ffmpeg_scales(folder, size, expected):
+    clip = opened(folder)[3]
+    with av.open(clip) as container:
+        pictures = [*container.decode(video=0)]
+    height, width = expected
+    scaled = [pictures[at].reformat(width, height, "rgb24", interpolation="BICUBIC").to_ndarray() for at in clip.places]
+    found = clip.resized(*size)
+    assert found.dtype == torch.uint8
+    assert np.array_equal(found.permute(0, 2, 3, 1).numpy(), np.stack(scaled))
+    assert torch.equal(pickle.loads(pickle.dumps(clip)).resized(*size), found)
+
+
+@pytest.mark.parametrize("size", [(0,), (8, 0), ("8",), (1 << 15, (1 << 15) + 1), (8.5, 8), (None, 8)])
+def test_a_size_that_no_picture_has_is_refused(folder, size):
+    with pytest.raises(Unusable, match=r"height|width"):
+        opened(folder)[0].resized(*size)
+
+
 def test_labels_are_those_of_the_files(folder):
     dataset = opened(folder, labels="folder", transform=lambda clip: (clip.frames, clip.label))
     assert dataset.classes == ("even", "odd")

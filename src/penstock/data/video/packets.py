@@ -43,13 +43,16 @@ class HeldBytes(NamedTuple):
         return number >= 0 and stop <= self.starts[number] + len(self.parts[number])
 
 
-def decode_frames(table: Table, held: HeldBytes, frames: Ints) -> NDArray[np.uint8]:
+def decode_frames(
+    table: Table, held: HeldBytes, frames: Ints, size: tuple[int, int | None] | None = None
+) -> NDArray[np.uint8]:
     """Return frames as RGB: uint8, shape (frames, height, width, 3).
 
     Args:
         table: The table of the file.
         held: The bytes that ``table.needs`` names for the frames, and maybe more.
         frames: Numbers of the frames, in any order; a number may come twice.
+        size: Height and width of the pictures; without a width, the length of their shorter side. None: as stored.
 
     Raises:
         MissingExtra: PyAV is not installed.
@@ -63,7 +66,7 @@ def decode_frames(table: Table, held: HeldBytes, frames: Ints) -> NDArray[np.uin
     found = np.zeros(len(wanted), bool)
     try:
         for rank, frame in _decode_ranks(table, held, wanted):
-            picture = _to_rgb(frame)
+            picture = _to_rgb(frame, size)
             if not found.any():
                 pictures = _pool.empty((len(wanted), *picture.shape), picture.dtype)
             elif picture.shape != pictures.shape[1:]:
@@ -127,7 +130,7 @@ def open_decoder(setup: Setup) -> Any:  # noqa: ANN401  PyAV's CodecContext
     return context
 
 
-def _to_rgb(frame: Any) -> NDArray[np.uint8]:  # noqa: ANN401  PyAV's VideoFrame
+def _to_rgb(frame: Any, size: tuple[int, int | None] | None) -> NDArray[np.uint8]:  # noqa: ANN401  PyAV's VideoFrame
     """Return a frame as a view: uint8, shape (height, width, 3)."""
     from av.video import reformatter
 
@@ -137,9 +140,21 @@ def _to_rgb(frame: Any) -> NDArray[np.uint8]:  # noqa: ANN401  PyAV's VideoFrame
         convert = _local.convert = reformatter.VideoReformatter().reformat
     # Threads of its own would be started for each picture; before 17.0, PyAV had none.
     single = {"threads": 1} if hasattr(reformatter, "ColorTrc") else {}
-    plane: Any = convert(frame, format="rgb24", **single).planes[0]
+    plane: Any = convert(frame, format="rgb24", **_scale(frame, size), **single).planes[0]
     lines = np.frombuffer(plane, np.uint8)[: plane.height * plane.line_size].reshape(plane.height, plane.line_size)
     return lines[:, : plane.width * 3].reshape(plane.height, plane.width, 3)
+
+
+def _scale(frame: Any, size: tuple[int, int | None] | None) -> dict[str, Any]:  # noqa: ANN401  PyAV's VideoFrame
+    """Return the arguments of a conversion for pictures of another size: see ``decode_frames``."""
+    if size is None:
+        return {}
+    height, width = size
+    if width is None:
+        # The longer side in proportion, rounded down, as torchvision's Resize has it.
+        shorter = min(frame.height, frame.width)
+        height, width = (max(1, side * size[0] // shorter) for side in (frame.height, frame.width))
+    return {"height": height, "width": width, "interpolation": "BICUBIC"}
 
 
 def decode_sound(setup: Setup, rate: int, packets: list[tuple[int, memoryview]]) -> Iterator[tuple[int, NDArray[Any]]]:
