@@ -27,7 +27,7 @@ def main() -> None:
         frames=arguments.frames,
         stride=max(arguments.frames // 2, 1),
         labels="folder",
-        transform=lambda clip: (torch.nn.functional.interpolate(clip.frames / 255, (32, 32)), clip.label),
+        transform=lambda clip: (clip.resized(32, 32) / 255, clip.label),
     )
     loader = ps.DataLoader(clips, arguments.batch_size, shuffle=ps.order.Lanes(), seed=1)
     print(f"{len(clips)} clips of {', '.join(clips.classes)}, {clips.left_out} frames left out")
