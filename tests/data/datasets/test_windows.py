@@ -1,4 +1,6 @@
-"""Datasets of clips, of robots and of tokens are indexed, sliced and ordered in the same way."""
+"""Datasets of clips, of sound, of robots and of tokens are indexed, sliced and ordered in the same way."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -20,14 +22,19 @@ def folders(tmp_path_factory):
     tokens = tmp_path_factory.mktemp("tokens")
     for number in range(2):
         (tokens / f"{number}.bin").write_bytes(np.arange(64 * number, 64 * number + 64, dtype="<u2").tobytes())
-    return videos, put_robot(tmp_path_factory.mktemp("robot"), robot()), tokens
+    films = tmp_path_factory.mktemp("films")
+    for number in range(2):
+        (films / f"{number}.mp4").write_bytes(kind("sound after"))
+    return videos, put_robot(tmp_path_factory.mktemp("robot"), robot()), tokens, films
 
 
-@pytest.fixture(params=["VideoDataset", "AudioDataset", "LeRobotDataset", "TokenDataset"])
+@pytest.fixture(params=["VideoDataset", "VideoDataset with audio", "AudioDataset", "LeRobotDataset", "TokenDataset"])
 def opened(request, folders):
     """Return a function that opens a dataset of at least 30 samples."""
     if request.param == "VideoDataset":
         return lambda **options: ps.VideoDataset.from_shards(f"{folders[0]}/", frames=4, **options)
+    if request.param == "VideoDataset with audio":
+        return lambda **options: ps.VideoDataset.from_shards(f"{folders[3]}/", frames=4, audio=True, **options)
     if request.param == "AudioDataset":
         return lambda **options: ps.AudioDataset.from_shards(f"{folders[0]}/*.wav", seconds=0.25, **options)
     if request.param == "TokenDataset":
@@ -79,6 +86,25 @@ def test_slice_with_a_step_is_refused(opened, step):
 def test_slice_of_an_ordered_dataset_is_read_in_its_own_runs(opened):
     ordered = opened().ordered(ps.order.Lanes(3, 2, lanes=1))
     assert [*map(number_of, ordered[8:13].samples(range(5), 1))] == [*range(8, 13)]
+
+
+@pytest.mark.parametrize("order", [ps.order.Lanes(3, 2, lanes=2), True], ids=["lanes", "full"])
+def test_each_sample_comes_once_on_one_rank_then_two_then_one(opened, order):
+    dataset, seen, state = opened(), [], None
+    for world, batches in ((1, 1), (2, 2), (1, None)):
+        states = []
+        for rank in range(world):
+            place = ps.Place(rank, world)
+            loader = ps.DataLoader(dataset, 4 // world, shuffle=order, seed=5, collate_fn=list, place=place)
+            if state is not None:
+                loader.load_state_dict(state)
+            iterator = iter(loader)
+            seen += [number_of(each) for batch in itertools.islice(iterator, batches) for each in batch]
+            states.append(loader.state_dict())
+            del iterator
+        assert all(each == states[0] for each in states)
+        state = states[0]
+    assert sorted(seen) == [*range(len(dataset))]
 
 
 def test_failing_transform_names_the_sample(opened):

@@ -201,29 +201,6 @@ def test_iteration_restarts_exactly_after_each_batch(folder, order):
     check_restarts(lambda: ps.DataLoader(dataset, 8, shuffle=ORDERS[order], collate_fn=list, seed=5))
 
 
-def test_each_clip_comes_once_on_one_rank_then_two_then_one(folder):
-    dataset = opened(folder, transform=drawn)
-    lanes = ps.order.Lanes(block_bytes=6000, window_blocks=3, lanes=2)
-
-    def loader(rank, world):
-        return ps.DataLoader(dataset, 8 // world, shuffle=lanes, seed=5, collate_fn=list, place=ps.Place(rank, world))
-
-    seen, state = [], None
-    for world, batches in ((1, 1), (2, 2), (1, 99)):
-        states = []
-        for rank in range(world):
-            each = loader(rank, world)
-            if state is not None:
-                each.load_state_dict(state)
-            iterator = iter(each)
-            seen += [clip for batch in itertools.islice(iterator, batches) for clip in batch]
-            states.append(each.state_dict())
-            del iterator
-        assert all(other == states[0] for other in states)
-        state = states[0]
-    assert sorted(seen) == sorted(drawn(each) for each in opened(folder))
-
-
 def test_state_of_other_clips_is_refused(folder):
     one, other = (ps.DataLoader(opened(folder, stride=stride), 4, shuffle=True) for stride in (7, 6))
     with pytest.raises(StateMismatch):
