@@ -107,7 +107,7 @@ def read_vectors(
     """Return the header and the vectors of some first sections, in memory that workers map; no value is checked.
 
     Of a large file, only the header is read if another process of the node has read and verified the same contents. No
-    allocation is larger than the file, whatever the header declares.
+    allocation is larger than the file, even if the header declares more.
     """
     place = parse(url)
     try:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import struct
+import time
+import tracemalloc
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from penstock.data.video.boxes import read_video
 from penstock.data.video.frames import AudioFormat
 from penstock.data.video.moov import walk_head, walk_moov
+from penstock.errors import PenstockError
+from tests.amounts import examples
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+# Errors of Python that the walks of a dataset turn into Damaged.
+OURS = (PenstockError, ValueError, IndexError, KeyError, TypeError, OverflowError, struct.error)
 
 
 def box(kind: str, *parts: bytes) -> bytes:
@@ -170,3 +180,43 @@ def walked(
             ask = walk.send(memoryview(data[ask.start : ask.stop]))
     except StopIteration as end:
         return end.value, asked
+
+
+def refused(call: Callable[[], Any], error: type[Exception], says: str, most_bytes: int = 24 << 20) -> None:
+    """Assert that a call raises an error with a text, in bounded time and memory."""
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        with pytest.raises(error, match=f"(?s){says}"):
+            call()
+        spent, (_, peak) = time.process_time() - began, tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert spent < 2
+    assert peak < most_bytes
+
+
+def check_damaged(data: bytes, places: Sequence[int], label: str, check: Callable[[bytes], None]) -> None:
+    """Call ``check`` with copies of a file that were cut short, or have other bytes at some of ``places``.
+
+    Each call must end within a second, with success or one of our errors; both must occur.
+    """
+    draw, outcomes = random.Random(label), {"table": 0, "error": 0}
+    for number in range(examples(150)):
+        changed = bytearray(data)
+        if number % 7:
+            for _ in range(draw.choice((1, 1, 2, 8))):
+                changed[draw.choice(places)] = draw.choice((0, 255, 1, 128, draw.randrange(256)))
+        else:
+            del changed[draw.randrange(len(data)) :]
+        began = time.process_time()
+        try:
+            check(bytes(changed))
+            outcomes["table"] += 1
+        except AssertionError as error:
+            error.add_note(f"seed and file {label}, change {number}")
+            raise
+        except OURS:
+            outcomes["error"] += 1
+        assert time.process_time() - began < 1, f"seed and file {label}, change {number}"
+    assert min(outcomes.values()) > 0

@@ -180,7 +180,7 @@ def test_file_that_is_replaced_raises_changed(served):
         ({"track": 0}, "track must be"),
         ({"labels": 3}, "labels= must be"),
         ({"transform": 3}, "transform must be a function of a clip"),
-        ({"seconds": 2}, r"no window of 2 s in 6 files: the longest has 1\.300 s; pass fewer seconds="),
+        ({"seconds": 2}, r"windows of 2 s fit into none of 6 files: the longest has 1\.300 s; pass fewer seconds="),
     ],
 )
 def test_argument_out_of_range_is_refused(folder, options, says):

@@ -258,7 +258,7 @@ class AudioDataset(FileDataset):
 
         Raises:
             Unusable: An argument is invalid, or no file is long enough.
-            NotFound: There are no sound files.
+            NotFound: No sound file was found.
             Damaged: A file was cut short, or contradicts itself; or ``index`` does.
             Changed: None of the files is in ``index``.
             Unsupported: A file has no audio track, is FLAC or MP3 by itself, encrypted, of another codec, or has PCM in
@@ -279,7 +279,7 @@ class AudioDataset(FileDataset):
         if not len(windows):
             longest = (videos.counts / videos.column("scale")).max()
             raise Unusable(
-                f"there is no window of {length:g} s in {len(videos)} files: the longest has {longest:.3f} s; "
+                f"windows of {length:g} s fit into none of {len(videos)} files: the longest has {longest:.3f} s; "
                 "pass fewer seconds="
             )
         return cls(windows, transform=transform)

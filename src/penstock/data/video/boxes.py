@@ -88,7 +88,7 @@ class TrackBoxes(NamedTuple):
 
 
 def find_track(found: Moov, size: int, handler: bytes, track: int | None) -> TrackBoxes | None:
-    """Return the first track with a handler ("vide" or "soun"), or the one with an ID; None if there is no such track.
+    """Return the first track with a handler ("vide" or "soun"), or the one with an ID; None without such a track.
 
     ``found`` is of a file of ``size`` bytes.
     """
@@ -155,13 +155,13 @@ def read_samples(boxes: TrackBoxes) -> Samples:
 
 def _read_listed(boxes: TrackBoxes) -> Samples:
     moov, tables = boxes.moov, boxes.tables
-    sizes = read_sizes(boxes)
+    sizes = _read_sizes(boxes)
     count = len(sizes)
-    offsets = read_offsets(boxes, sizes)
-    steps = read_runs(boxes, b"stts", count, U32, "durations")
+    offsets = _read_offsets(boxes, sizes)
+    steps = _read_runs(boxes, b"stts", count, U32, "durations")
     shifts = np.zeros(count, np.int64)
     if b"ctts" in tables:
-        shifts = read_runs(boxes, b"ctts", count, _I32, "composition offsets")
+        shifts = _read_runs(boxes, b"ctts", count, _I32, "composition offsets")
     keys = np.full(count, b"stss" not in tables)
     if b"stss" in tables:
         listed = read_rows(moov, need_box(tables, b"stss", 8), 1)[:, 0] - 1
@@ -273,7 +273,7 @@ def read_esds(data: bytes, wanted: int, codec: str) -> bytes:
     raise Damaged("the box 'esds' has no setup of a decoder")
 
 
-def read_sizes(boxes: TrackBoxes) -> NDArray[np.uint32]:
+def _read_sizes(boxes: TrackBoxes) -> NDArray[np.uint32]:
     name, moov, size = boxes[:3]
     if b"stz2" in boxes.tables:
         raise Unsupported(f"the {name} has compact sample sizes (stz2): remux the file once, {REMUX}")
@@ -308,7 +308,7 @@ def read_chunks(boxes: TrackBoxes, count: int) -> tuple[NDArray[np.int64], NDArr
     return chunks[counts > 0], counts[counts > 0]
 
 
-def read_offsets(boxes: TrackBoxes, sizes: NDArray[np.uint32]) -> NDArray[np.int64]:
+def _read_offsets(boxes: TrackBoxes, sizes: NDArray[np.uint32]) -> NDArray[np.int64]:
     begins, counts = read_chunks(boxes, len(sizes))
     before = np.cumsum(sizes, dtype=np.int64) - sizes
     first = np.cumsum(counts) - counts
@@ -326,8 +326,8 @@ def check_places(boxes: TrackBoxes, offsets: NDArray[np.int64], ends: NDArray[np
         raise Unsupported(f"frames of the {name} overlap, or are out of order: remux the file once, {REMUX}")
 
 
-def read_runs(
-    boxes: TrackBoxes, kind: bytes, count: int, dtype: np.dtype[np.integer[Any]] = U32, what: str = "durations"
+def _read_runs(
+    boxes: TrackBoxes, kind: bytes, count: int, dtype: np.dtype[np.integer[Any]], what: str
 ) -> NDArray[np.int64]:
     rows = read_rows(boxes.moov, need_box(boxes.tables, kind, 8), 2, dtype)
     lengths = rows[:, 0].astype(np.uint32).astype(np.int64)

@@ -412,7 +412,7 @@ class VideoDataset(FileDataset):
 
         Raises:
             Unusable: An argument is invalid, no file has enough frames, or ``index`` is of another track or version.
-            NotFound: There are no video files, or there is no ``index``.
+            NotFound: No video file was found, or ``index`` does not exist.
             Damaged: A file was cut short, or contradicts itself; or ``index`` does.
             Changed: None of the files is in ``index``.
             Unsupported: A file is encrypted, of another container or codec, or has an edit list of several parts; the

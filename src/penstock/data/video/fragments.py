@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MOST_FRAMES = 1 << 22  # 38 hours at 30 per second
 _MOST_ALIKE = 1 << 16  # frames of a run of which the file lists nothing
-_NOT_A_KEY = 0x01010000  # the frame is no sync sample, or depends on others
+_NOT_A_KEY = 0x01010000  # flags of a frame that is not a sync sample, or that depends on others
 # Flags of ``tfhd``: which fields it has, and whether places are counted from the fragment.
 _BASE, _DESCRIPTION, _DEFAULTS, _AT_MOOF = 0x1, 0x2, (0x8, 0x10, 0x20), 0x20000
 # Flags of ``trun``: its fields, and the columns of its table.
@@ -142,6 +142,8 @@ def _read_head(
     """
     flags, number = struct.unpack_from(">2I", moof, tfhd[0])
     at, base = tfhd[0] + 8, places[not flags & _AT_MOOF]
+    if at + 8 * bool(flags & _BASE) + 4 * sum(bool(flags & each) for each in (_DESCRIPTION, *_DEFAULTS)) > tfhd[1]:
+        raise Damaged(f"the box 'tfhd' of a fragment at byte {places[0]} is cut short")
     if flags & _BASE:
         (base,), at = struct.unpack_from(">Q", moof, at), at + 8
     if flags & _DESCRIPTION:
@@ -151,8 +153,6 @@ def _read_head(
     for which, flag in enumerate(_DEFAULTS):
         if flags & flag:
             (values[which],), at = struct.unpack_from(">I", moof, at), at + 4
-    if at > tfhd[1]:
-        raise Damaged(f"the box 'tfhd' of a fragment at byte {places[0]} is cut short")
     return number, base, Defaults(*values)
 
 

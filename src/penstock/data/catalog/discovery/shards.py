@@ -451,7 +451,7 @@ def _find_shards(
 
 
 def _explain_absence(source: Source, key: str, left: Leftovers, names: Iterable[str]) -> None:
-    """Raise ``NotFound`` if the objects that are no shards are leftovers, or files of frames or sound."""
+    """Raise ``NotFound`` that names the objects found in place of shards: leftovers, or files of frames or sound."""
     if len(left):
         raise NotFound(f"found no shard, only leftovers: {left}", url=source.url(key))
     if media := next((name for name in names if name.endswith(MEDIA)), ""):
